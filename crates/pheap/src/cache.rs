@@ -191,8 +191,14 @@ impl<M: Medium> Core<M> {
         }
         let cache = match self.cache() {
             Some(cache) if cache.drain.is_some() => cache,
-            // Wiped in a child, or not made yet.
-            _ => self.make_cache()?,
+            // Wiped in a child, or not made yet. One that a thread has left may have objects.
+            _ => {
+                let cache = self.make_cache()?;
+                if let Some(object) = cache.pop(class) {
+                    return Ok(object);
+                }
+                cache
+            }
         };
         let bin = cache.bin(class);
         if bin.room == 0 {
@@ -294,15 +300,17 @@ impl<M: Medium> Core<M> {
     }
 }
 
-/// [`Cache::drain`] for one kind of medium: the thread ends, and another thread may have the cache.
+/// [`Cache::drain`] for one kind of medium: the thread ends, and another thread may have the cache, with the objects that it has still.
 ///
 /// # Safety
 /// The heap is open, and the calling thread has the cache.
 unsafe fn drain<M: Medium>(core: *const (), cache: &Cache) {
     // SAFETY: promised by the caller.
     let core = unsafe { &*core.cast::<Core<M>>() };
-    if core.check_process().is_ok() {
+    // A heap that stands still waits for a disk, or for another process: the end of a thread, and all that waits for that, does not.
+    if core.check_process().is_ok() && core.ends.try_enter(0) {
         core.drain_cache(cache);
+        core.ends.leave(0);
     }
     let caches = core.caches.lock();
     cache.place.set(ptr::null_mut());

@@ -59,14 +59,7 @@ impl<M: Medium> Core<M> {
         let (pool, next) = (Items::new(threads), AtomicUsize::new(0));
         let all = Lock::new((Collected::default(), None));
         let work = || {
-            let mut worker = match Worker::new(self, &marks, &pool, purpose) {
-                Ok(worker) => worker,
-                Err(why) => {
-                    pool.is_missing();
-                    all.lock().1 = Some(why);
-                    return;
-                }
-            };
+            let mut worker = Worker::new(self, &marks, &pool, purpose);
             // Root by root, so that a thread whose lists end soon takes more of them.
             loop {
                 let index = next.fetch_add(1, Relaxed);

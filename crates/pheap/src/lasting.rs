@@ -33,11 +33,13 @@ impl<M: Medium> Core<M> {
     /// [`Error::InOperation`]: the thread is inside an operation itself. Nothing was done then.
     fn still(&self, work: &mut dyn FnMut()) -> Result<(), Error> {
         let _shut = self.gate.shut()?;
+        spandrel_sync::Gate::shut_all(&[&self.ends]);
         let _roots = self.roots.lock();
         let _large = self.large.lock();
         let _partial = self.partial.each_ref().map(|partial| partial.lock());
         let _blocks = self.blocks.lock();
         work();
+        self.ends.open();
         Ok(())
     }
 
@@ -262,6 +264,40 @@ mod tests {
         while !flag.load(Acquire) {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// A process copies the heap meanwhile, or a disk is waited for: a thread that has a cache of it ends all the same, and what waits for
+    /// that goes on. Its free objects are the next thread's.
+    #[test]
+    fn a_thread_ends_while_the_heap_stands_still() {
+        let memory = Memory::new(BYTES);
+        let heap = Heap::create(&memory, [1, 2], 0, 0).unwrap();
+        let (has_cache, ends) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let with_cache = scope.spawn(|| {
+                let object = heap.alloc(64).unwrap();
+                // SAFETY: the thread's own object.
+                unsafe { heap.free(object).unwrap() };
+                has_cache.store(true, Release);
+                wait_for(&ends);
+                object.as_ptr() as usize
+            });
+            wait_for(&has_cache);
+            let (send, ended) = std::sync::mpsc::channel();
+            scope.spawn(move || send.send(with_cache.join().unwrap()).unwrap());
+            let mut object = None;
+            let mut still = || {
+                ends.store(true, Release);
+                object = ended.recv_timeout(MOST).ok();
+                // As forks do, and threads that end.
+                registry::with(|| ());
+            };
+            heap.core().still(&mut still).unwrap();
+            let object = object.expect("the thread has not ended");
+            let again = scope.spawn(|| heap.alloc(64).unwrap().as_ptr() as usize).join().unwrap();
+            assert_eq!(again, object);
+        });
+        heap.close().unwrap();
     }
 
     /// Threads end, also those that had a cache of the heap; other heaps are opened and closed; the process forks.

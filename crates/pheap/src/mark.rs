@@ -2,7 +2,8 @@
 //!
 //! The types of typed objects name their pointers. Of an object without a type every word is a candidate. An object is marked when it is first
 //! found, and then waits on a stack. Its first line is prefetched meanwhile, so that several cache misses overlap. An array is followed piece
-//! by piece: so a stack holds at most the objects that were found, and a piece of each array among them.
+//! by piece: so a stack holds at most the objects that were found, and a piece of each array among them. Where pointers to an array name
+//! different numbers of its values, all of the longest is followed.
 //!
 //! Marks are bits in transient memory. The heap's own mark bits change only after all marks are set.
 
@@ -14,9 +15,11 @@ use spandrel_pmem::Medium;
 use crate::error::Error;
 use crate::header::Header;
 use crate::layout::{BITS_WORDS, BLOCK_BYTES, BlockId, GRANULE_BYTES};
-use crate::memory::{Table, Zeroed};
+use crate::longer::Longer;
+use crate::memory::Table;
 use crate::pointer::offset_of;
 use crate::shared::Core;
+use crate::stack::Stack;
 use crate::trace::{Mark, Target, Tracer};
 use crate::workers::{Items, SHARED};
 
@@ -39,13 +42,6 @@ pub struct Item {
     to: Target,
 }
 
-/// An item that waits, in memory that begins as zeroes.
-#[derive(Clone, Copy)]
-pub struct Slot(core::mem::MaybeUninit<Item>);
-
-// SAFETY: what is not initialised is anything.
-unsafe impl Zeroed for Slot {}
-
 /// Where a reachable object lies.
 #[derive(Clone, Copy)]
 pub struct Found {
@@ -60,6 +56,7 @@ pub struct Found {
 /// The marks of a heap during a collection or a check.
 pub struct Marks {
     words: Table<AtomicU64>,
+    longer: Longer,
 }
 
 impl Marks {
@@ -67,7 +64,7 @@ impl Marks {
         let words = Table::reserve(blocks * BITS_WORDS)?;
         words.ensure(blocks * BITS_WORDS)?;
         words.populate();
-        Ok(Self { words })
+        Ok(Self { words, longer: Longer::new() })
     }
 
     /// The marks of a block.
@@ -193,8 +190,7 @@ pub struct Worker<'a, M: Medium> {
     core: &'a Core<M>,
     marks: &'a Marks,
     pool: &'a Items,
-    stack: Table<Slot>,
-    height: usize,
+    stack: Stack<Item>,
     ring: [Option<Item>; FETCHED],
     head: usize,
     in_ring: usize,
@@ -210,20 +206,12 @@ pub struct Worker<'a, M: Medium> {
 }
 
 impl<'a, M: Medium> Worker<'a, M> {
-    pub fn new(
-        core: &'a Core<M>,
-        marks: &'a Marks,
-        pool: &'a Items,
-        purpose: Purpose,
-    ) -> Result<Self, Error> {
-        // No more than objects of the heap, and a piece of each.
-        let most = (core.bytes() / crate::layout::GRANULE_BYTES).max(PIECE);
-        Ok(Self {
+    pub fn new(core: &'a Core<M>, marks: &'a Marks, pool: &'a Items, purpose: Purpose) -> Self {
+        Self {
             core,
             marks,
             pool,
-            stack: Table::reserve(most)?,
-            height: 0,
+            stack: Stack::new(),
             ring: [None; FETCHED],
             head: 0,
             in_ring: 0,
@@ -234,7 +222,7 @@ impl<'a, M: Medium> Worker<'a, M> {
             reported: 0,
             purpose,
             failed: None,
-        })
+        }
     }
 
     /// The word at that offset is a root, of some type or of none.
@@ -256,7 +244,7 @@ impl<'a, M: Medium> Worker<'a, M> {
                     let blocks = self.marked_bytes / BLOCK_BYTES as u64;
                     self.core.progress.add(blocks - core::mem::replace(&mut self.reported, blocks));
                 }
-                if self.height > SHARED_FROM && self.pool.is_wanted() {
+                if self.stack.height() > SHARED_FROM && self.pool.is_wanted() {
                     self.share();
                 }
             }
@@ -267,39 +255,26 @@ impl<'a, M: Medium> Worker<'a, M> {
 
     /// Leaves some of what waits to threads that have nothing.
     fn share(&mut self) {
-        let count = (self.height / 2).min(SHARED);
-        let from = self.height - count;
+        let count = (self.stack.height() / 2).min(SHARED);
         let mut items = [const { None }; SHARED];
-        for (number, item) in items.iter_mut().take(count).enumerate() {
-            // SAFETY: below the height everything was written.
-            *item =
-                self.stack.pointer(from + number).map(|slot| unsafe { (*slot).0.assume_init() });
-        }
-        if self.pool.leave(items).is_ok() {
-            self.height = from;
+        items.iter_mut().take(count).for_each(|item| *item = self.stack.pop());
+        if let Err(items) = self.pool.leave(items) {
+            items.into_iter().rev().flatten().for_each(|item| self.push(item));
         }
     }
 
     fn push(&mut self, item: Item) {
-        if let Err(why) = self.stack.ensure(self.height + 1) {
+        if let Err(why) = self.stack.push(item) {
             self.failed = Some(why);
-            return;
-        }
-        if let Some(slot) = self.stack.pointer(self.height) {
-            // SAFETY: there is room.
-            unsafe { (*slot).0.write(item) };
-            self.height += 1;
         }
     }
 
     /// The next item, of which the first line was fetched while others were looked at.
     fn next(&mut self) -> Option<Item> {
         let most = if self.in_ring <= FETCHED / 2 { FETCHED } else { 0 };
-        while self.in_ring < most && self.height > 0 {
-            self.height -= 1;
-            let slot = self.stack.pointer(self.height)?;
-            // SAFETY: below the height everything was written.
-            let item = unsafe { (*slot).0.assume_init() };
+        while self.in_ring < most
+            && let Some(item) = self.stack.pop()
+        {
             // SAFETY: to fetch changes nothing.
             unsafe { _mm_prefetch(self.core.at(item.at).as_ptr().cast(), _MM_HINT_T0) };
             self.ring[(self.head + self.in_ring) % FETCHED] = Some(item);
@@ -371,6 +346,18 @@ impl<'a, M: Medium> Worker<'a, M> {
         }
     }
 
+    /// Whether more values of an object that was marked before are to be followed: the pointer that led there first may have named fewer, or
+    /// one. One that names a single value adds none.
+    #[inline]
+    fn is_longer(&mut self, found: &Found, count: usize) -> bool {
+        let noted =
+            if count > 1 { self.marks.longer.is_longer(found.start, count) } else { Ok(false) };
+        noted.unwrap_or_else(|why| {
+            self.failed = Some(why);
+            false
+        })
+    }
+
     fn mark(&mut self, found: &Found) -> bool {
         let is_new = self.marks.set(found);
         self.marked += u64::from(is_new);
@@ -400,8 +387,9 @@ impl<M: Medium> Mark for Worker<'_, M> {
             }
             return;
         };
-        if self.mark(&found) && to.trace.is_some() {
-            let count = to.count.min(found.bytes / to.bytes.max(1));
+        let count = to.count.min(found.bytes / to.bytes.max(1));
+        let is_new = self.mark(&found);
+        if to.trace.is_some() && (is_new || self.is_longer(&found, count)) {
             self.push(Item { at: found.start, to: Target { count, ..to } });
         }
     }

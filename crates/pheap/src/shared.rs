@@ -76,6 +76,8 @@ pub struct Core<M: Medium> {
     pub counters: CachePadded<Counters>,
     /// The progress of a collection or of a check.
     pub progress: Progress,
+    /// Threads that end pass it to give their caches back. It is shut while the heap stands still: then their caches stay as they are.
+    pub ends: spandrel_sync::Gate<1>,
     /// Caches of threads, and those of threads that have ended.
     pub caches: Lock<Caches>,
     /// Handles of collections that were opened.
@@ -133,6 +135,7 @@ impl<M: Medium> Core<M> {
             canary,
             counters: CachePadded::default(),
             progress: Progress::new(),
+            ends: spandrel_sync::Gate::new(),
             caches: Lock::new(Caches { first: ptr::null_mut() }),
             handles: AtomicU64::new(0),
             needs_collection: AtomicBool::new(false),

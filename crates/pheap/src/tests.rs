@@ -1,5 +1,6 @@
 //! The heap on simulated memory.
 
+use core::ptr::NonNull;
 use std::collections::HashMap;
 use std::prelude::v1::*;
 
@@ -469,4 +470,40 @@ fn a_word_that_is_no_pointer_becomes_no_root() {
     assert!(matches!(heap.set_roots(&[(0, middle)]), Err(Error::Foreign(_))));
     heap.set_roots(&[(0, pointer), (1, PPtr::NULL)]).unwrap();
     assert_eq!(heap.get_root(0), Ok(Some(object)));
+}
+
+/// An array that is named twice: by its first value alone, and then by a part of it, or all.
+#[repr(C)]
+struct Twice {
+    one: PPtr<PPtr<u64>>,
+    some: PPtr<PPtr<u64>>,
+    all: PPtr<PPtr<u64>>,
+}
+
+// SAFETY: pointers, all of which are named.
+unsafe impl Trace for Twice {
+    const LAYOUT: u64 = crate::trace::hash("Twice", 0);
+
+    fn trace(&self, tracer: &mut Tracer<'_>) {
+        self.one.trace(tracer);
+        tracer.slice(&self.some, 3);
+        tracer.slice(&self.all, 10);
+    }
+}
+
+#[test]
+fn an_array_is_followed_as_far_as_the_longest_of_its_pointers_says() {
+    let heap = create(LEAST_BYTES + 3 * BLOCK_BYTES);
+    let (top, array) = (heap.alloc(24).unwrap(), heap.alloc(80).unwrap());
+    let offset = |object: NonNull<u8>| heap.core().offset(object.as_ptr());
+    let put = |object, number: usize, to| {
+        heap.core().store(offset(object) + number * 8, PPtr::<u64>::to(offset(to)).raw());
+    };
+    (0..3).for_each(|number| put(top, number, array));
+    for number in 0..10 {
+        put(array, number, heap.alloc(48).unwrap());
+    }
+    heap.set_root(0, Some(top)).unwrap();
+    let (_, opened) = recovered(heap, &[RootType::numbered::<Twice>(0)]);
+    assert_eq!(opened.collected.unwrap().live, 12);
 }

@@ -12,6 +12,8 @@ use crate::pointer::PPtr;
 /// # Safety
 /// Any bytes are a value of the type: a heap may hold what a damaged disk has made of it. So there is no `bool`, `char`,
 /// reference or enumeration in it; [`Checked`](crate::Checked) holds the first two and the last. Whatever holds an object of the heap, [`Trace::trace`] names.
+/// Pointers to one object name the same type: recovery follows the object once, as what the first pointer says. They may name different numbers of
+/// values.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot lie in a heap: not all bytes are a value of it, or what it leads to is elsewhere",
     note = "`bool`, `char` and enumerations with `#[derive(Enumeration)]` lie in a heap as `Checked<_>`",

@@ -129,6 +129,40 @@ fn a_log_that_cannot_be_made_is_named() {
     assert!(refused.starts_with(&format!("{log}: Permission denied (os error 13); ")), "{refused}");
 }
 
+/// The heap is mapped, and the name of its log stays: the heap is opened ever after, with what the log had.
+#[test]
+fn a_log_that_cannot_be_removed_is_emptied() {
+    let (made, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let heap = Options::new().size(MIB).medium(Choice::Logged).create(path(&made, "heap")).unwrap();
+    heap.set_root(0, Some(heap.alloc(64).unwrap())).unwrap();
+    heap.checkpoint().unwrap();
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for name in ["heap", "heap.wal"] {
+        std::fs::copy(path(&made, name), path(&place, name)).unwrap();
+        mode(path(&place, name).as_ref(), 0o666);
+    }
+    heap.close().unwrap();
+    mode(place.path(), 0o555);
+    let turns = std::thread::scope(|scope| {
+        let as_other = || {
+            be_refused();
+            [Choice::Mapped, Choice::Auto, Choice::Mapped].map(|medium| {
+                let (heap, _) = Options::new().medium(medium).open(path(&place, "heap"))?;
+                let has_root = heap.get_root(0)?.is_some();
+                heap.checkpoint()?;
+                heap.abandon();
+                Ok::<_, Error>(has_root)
+            })
+        };
+        scope.spawn(as_other).join().unwrap()
+    });
+    mode(place.path(), 0o755);
+    assert_eq!(turns, [Ok(true); 3]);
+    assert!(place.path().join("heap.wal").exists(), "another user could remove it");
+}
+
 #[test]
 fn a_fixed_heap_finds_the_last_free_place_of_the_window() {
     let place = memory();
@@ -173,6 +207,16 @@ fn within_address_space() {
             let _ = std::fs::remove_file(format!("{path}.wal"));
         }
     }
+    // A heap that there is room for is recovered, on any number of processors.
+    let (path, options) = (given("recovered"), Options::new().limit(128 * MIB));
+    let heap = options.size(96 * MIB).create(&path).unwrap();
+    heap.set_root(0, Some(heap.alloc(40 * MIB).unwrap())).unwrap();
+    heap.checkpoint().unwrap();
+    heap.abandon();
+    let (heap, opened) = options.open(&path).unwrap();
+    assert!(!opened.was_clean && heap.get_root(0).unwrap().is_some());
+    heap.close().unwrap();
+    std::fs::remove_file(&path).unwrap();
     // A limit that the program sets itself is refused with the reason.
     let path = given("large");
     for options in [Options::new(), Options::new().fixed()] {

@@ -347,7 +347,9 @@ pub fn absorb(image: Image, place: &Place<'_>) -> Result<Image, Failed> {
         sums.give_up(&files, drawn())?;
     }
     if let Some(log) = files.log.take() {
-        // It continues no state that the image will be in: if this fails it only takes room.
+        // The image has all of it, and will be in states that no record continues. A log with records would be refused from then on, where
+        // its name stays or comes back after a power failure; an empty one only takes room.
+        log.shorten(HEAD_BYTES as u64).and_then(|()| log.sync()).map_err(Failed)?;
         let _ = draft::remove_name(place.log, &log);
     }
     Ok(files.image)

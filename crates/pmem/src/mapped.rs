@@ -152,6 +152,10 @@ unsafe impl Medium for Mapped {
             let at = self.base.as_ptr().add(from);
             self.image.map(at, from as u64, to - from, how).map_err(Failed)?;
         }
+        if self.kind == Kind::Dax {
+            // What says how long the image is lies in lines that are durable before the file system's own record of its length.
+            self.image.sync().map_err(Failed)?;
+        }
         self.bytes.store(to, Release);
         Ok(())
     }

@@ -1,10 +1,11 @@
 //! The protocol of an image and its write-ahead log, step by step: what is written where, what is waited for, and what recovery does about it.
 //!
 //! ```text
-//! checkpoint   record to the log, sync of the log      it is durable, and returns after this
-//!              line to the image: under way            \ no sync: recovery writes them again
-//!              runs of the record to the image         /
+//! checkpoint   record to the log, sync of the log      it is durable
+//!              line to the image: under way            the first of an epoch is synced before any page: without its log the image is refused then
+//!              runs of the record to the image         no sync: recovery writes them again
 //! anew         sums, if the image has any, and a sync   the log is full, or the image is closed; see `sums`
+//!              sync of the image
 //!              line to the image: complete
 //!              sync of the image                       from here on the log's records are of no use, and the next one overwrites the first
 //! ```
@@ -60,8 +61,13 @@ impl Wal {
                 log.image_bytes().map_or(Ok(()), lengthen)?;
                 allow_image(disk)?;
                 ties.write_again(disk)?;
-                log.replay(&LogOf(disk), buffer, |at, bytes| put(disk, &mut sums, at, bytes))?;
                 // What the newest line says is durable before the other one is written.
+                disk.sync(Which::Image)?;
+                if ties.newest().is_complete {
+                    let image_bytes = ties.newest().image_bytes;
+                    begin(disk, &mut ties, last, image_bytes)?;
+                }
+                log.replay(&LogOf(disk), buffer, |at, bytes| put(disk, &mut sums, at, bytes))?;
                 disk.sync(Which::Image)?;
                 if let Some(sums) = &mut sums {
                     sums.write(disk, last, buffer)?;
@@ -162,8 +168,10 @@ impl Wal {
     ) -> Result<(), Failed> {
         let Some(last) = self.log.last() else { return Ok(()) };
         // Before any page: an image with a part of a record says that it needs its log.
-        let mut outcome =
-            allow_image(disk).and_then(|()| self.ties.write(disk, (last, false), self.image_bytes));
+        let mut outcome = allow_image(disk).and_then(|()| match self.ties.newest().is_complete {
+            true => begin(disk, &mut self.ties, last, self.image_bytes),
+            false => self.ties.write(disk, (last, false), self.image_bytes),
+        });
         if outcome.is_ok() && !self.is_behind {
             let sums = &mut self.sums;
             let write = |at: u64, bytes: &[u8]| put(disk, sums, at, bytes);
@@ -198,10 +206,11 @@ impl Wal {
         if let Some(sums) = &mut self.sums {
             sums.write(disk, last, buffer)?;
         }
-        // Not a length that is durable with the line only: the line may come before it.
-        self.ties.write(disk, (last, true), self.image_bytes)?;
+        // Before the line: an image that says that it is complete is, also without its log.
         disk.sync(Which::Image)?;
         self.image_bytes = disk.bytes(Which::Image)?;
+        self.ties.write(disk, (last, true), self.image_bytes)?;
+        disk.sync(Which::Image)?;
         self.ties.synced(disk);
         self.log.forget();
         self.epoch = epoch;
@@ -216,6 +225,14 @@ fn put(disk: &impl Disk, sums: &mut Option<Sums>, at: u64, bytes: &[u8]) -> Resu
         sums.note(at, bytes);
     }
     disk.write(Which::Image, at, bytes)
+}
+
+/// Has an image that is complete say that it is not any more, durably, before a page of it changes.
+fn begin(disk: &impl Disk, ties: &mut Ties, last: Point, image_bytes: u64) -> Result<(), Failed> {
+    ties.write(disk, (last, false), image_bytes)?;
+    disk.sync(Which::Image)?;
+    ties.synced(disk);
+    Ok(())
 }
 
 /// Refuses an image that is longer than the process may write.
@@ -325,6 +342,7 @@ mod tests {
         }
         let seen = RefCell::new(vec![0; states.len()]);
         let mut number = 0;
+        let log = image_of(&fresh(unit));
         let check = |image: &[u8], point: &Point<'_>| {
             let least = point.notes.last().map_or(0, |round| *round as usize);
             let after = Simulated::from_image(unit, IMAGE_BYTES, image);
@@ -335,6 +353,12 @@ mod tests {
             if found < least {
                 return Err(format!("round {found} after {least}"));
             }
+            // Without its log it is a state of before, or it is refused.
+            if let Ok(alone) = Store::open(&mixed(image, &log), 99)
+                && !states.contains(&alone.image)
+            {
+                return Err("half a record without its log".into());
+            }
             // And a failure while it recovers, and of what comes after it: of some, as there are many.
             number += 1;
             if number % 16 != 0 {
@@ -342,7 +366,7 @@ mod tests {
             }
             let mut store = store;
             store.round(&after, 77).map_err(|why| format!("{why:?}"))?;
-            let bounds = Bounds { drawn: 2, ..Bounds::default() };
+            let bounds = Bounds { drawn: 2, most: 64, ..Bounds::default() };
             let again = |image: &[u8], point: &Point<'_>| {
                 let after = Simulated::from_image(unit, IMAGE_BYTES, image);
                 let again = Store::open(&after, 100).map_err(|why| format!("{why:?}"))?;

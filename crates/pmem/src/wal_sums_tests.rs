@@ -108,7 +108,7 @@ fn sums_fit_after_every_failure(unit: Unit) {
         checkpoint(&mut wal, &after, &[1], 200).map_err(|why| format!("{why:?}"))?;
         wal.begin_anew(&after, &mut [0; BUFFER], 101).map_err(|why| format!("{why:?}"))?;
         is_sound(&wal, &after)?;
-        let bounds = Bounds { drawn: 2, ..Bounds::default() };
+        let bounds = Bounds { drawn: 2, most: 64, ..Bounds::default() };
         let again = |image: &[u8], _: &Moment<'_>| {
             let after = disk_of(unit, image);
             let wal = open(&after, 102).map_err(|why| format!("{why:?}"))?;
@@ -116,7 +116,7 @@ fn sums_fit_after_every_failure(unit: Unit) {
         };
         after.journal().images(&bounds, again).map(drop).map_err(|found| found.to_string())
     };
-    let bounds = Bounds { drawn: 64, ..Bounds::default() };
+    let bounds = Bounds { drawn: 64, most: 256, ..Bounds::default() };
     let outcome =
         disk.journal().images(&bounds, check).unwrap_or_else(|found| std::panic!("{found}"));
     assert!(matches!(outcome, Outcome { points: 8.., images: 400.., .. }), "{outcome:?}");

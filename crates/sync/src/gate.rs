@@ -51,6 +51,18 @@ impl<const SHARDS: usize> Gate<SHARDS> {
         }
     }
 
+    /// Passes the gate if it is open.
+    #[inline]
+    pub fn try_enter(&self, shard: usize) -> bool {
+        self.count(shard).fetch_add(1, Acquire);
+        light_barrier();
+        let is_open = self.state.load(Acquire) == OPEN;
+        if !is_open {
+            self.leave(shard);
+        }
+        is_open
+    }
+
     #[cold]
     fn enter_slowly(&self, shard: usize) {
         loop {

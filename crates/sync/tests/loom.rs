@@ -191,6 +191,29 @@ fn a_thread_that_shuts_a_gate_is_alone() {
 }
 
 #[test]
+fn a_thread_that_only_tries_a_gate_is_inside_or_not_at_all() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let gated = Arc::new(Gated::new());
+        let other = gated.clone();
+        let thread = thread::spawn(move || {
+            for _ in 0..2 {
+                if other.gate.try_enter(0) {
+                    // Read while the other thread is out.
+                    other.whole.get();
+                    other.gate.leave(0);
+                }
+            }
+        });
+        gated.copy();
+        thread.join().unwrap();
+        assert!(gated.gate.try_enter(1));
+        gated.gate.leave(1);
+    });
+}
+
+#[test]
 fn two_threads_that_shut_a_gate_take_turns_and_a_third_passes() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
