@@ -44,6 +44,11 @@ fn a_limit_of_address_space_that_comes_later() {
     program.run_each(&["auto", "native"], |job| job.args(["self", "1200", "rested"]));
 }
 
+#[test]
+fn a_limit_of_a_child_that_has_the_parents_memory() {
+    Program::new("vfork_limit.c").run_each(ALL_MODES, |job| job);
+}
+
 /// What another maps where address space was given back is its own, also when the next limit comes.
 #[test]
 fn a_limit_of_data_behind_one_of_address_space() {

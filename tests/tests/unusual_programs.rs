@@ -88,3 +88,10 @@ fn a_program_with_more_rights_than_its_user() {
     }
     Job::new(program.path()).arg("rights").run().expect_ok();
 }
+
+/// What a library of the program's has in its own hands it may do with memory, and with variables that only threads of the program have.
+#[test]
+fn a_program_with_clocks_and_system_calls_of_its_own() {
+    let program = Program::with(&Source { file: "own_calls.c", flags: &["-rdynamic"] });
+    program.run_each(&["auto", "native", "mmap"], |job| job);
+}

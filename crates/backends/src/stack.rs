@@ -35,8 +35,7 @@ impl Stack {
         let len = unsafe { libc::backtrace(found.as_mut_ptr(), found.len() as i32) };
         let len = (len.max(0) as usize).min(found.len());
         let mut stack = Self::new();
-        // SAFETY: no preconditions.
-        stack.thread = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+        stack.thread = spandrel_os::call::thread_id();
         let outer = found.iter().take(len).map(|address| *address as usize).skip(1);
         for (to, from) in stack.addresses.iter_mut().zip(outer.skip_while(|at| is_own(*at))) {
             *to = from;

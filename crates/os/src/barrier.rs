@@ -6,8 +6,8 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::*};
 
+use crate::call::call;
 use crate::degrade::{Optional, refused};
-use crate::env::{errno, set_errno};
 
 const UNKNOWN: u8 = 0;
 const REGISTERED: u8 = 1;
@@ -28,14 +28,9 @@ fn membarrier(command: libc::c_int) -> Result<(), i32> {
 }
 
 fn membarrier_at(command: libc::c_int, flags: libc::c_int, processor: usize) -> Result<(), i32> {
-    let before = errno();
+    let arguments = [command as usize, flags as usize, processor];
     // SAFETY: a barrier touches no memory.
-    let failed =
-        unsafe { libc::syscall(libc::SYS_membarrier, command, flags, processor as libc::c_int) }
-            != 0;
-    let outcome = if failed { Err(errno()) } else { Ok(()) };
-    set_errno(before);
-    outcome
+    unsafe { call(libc::SYS_membarrier, arguments) }.map(drop)
 }
 
 /// Whether the kernel offers the barrier; registers the process at first.

@@ -1,6 +1,10 @@
 //! A cheap monotonic clock.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::mem::transmute;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use crate::call::call;
+use crate::modules::Module;
 
 /// Two looks at the processor's counter of ticks are this far apart at least where a debugger executes the thread an instruction at a time: each instruction takes
 /// two switches of processes, which are microseconds. Else they are some tens of ticks apart, unless the thread has just lost its processor.
@@ -45,7 +49,7 @@ pub fn coarse_ms() -> u64 {
     }
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a valid, writable timespec, and stays zero on failure.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
+    let _ = unsafe { through_vdso(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
     let ms = now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000;
     // Threads read the word much more often than it changes.
     if LAST_MS.load(Relaxed) != ms {
@@ -99,23 +103,20 @@ pub fn process_micros() -> u64 {
 /// Times that threads of the process other than the calling one had to leave a processor to others:
 /// two system calls.
 pub fn others_preempted() -> u64 {
-    let errno = crate::env::errno();
-    let of = |who| {
+    let of = |who: libc::c_int| {
         // SAFETY: all zero is a valid value, and stays on failure.
         let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
         // SAFETY: it is writable.
-        unsafe { libc::getrusage(who, &mut usage) };
+        let _ = unsafe {
+            call(libc::SYS_getrusage, [who as usize, (&raw mut usage).expose_provenance()])
+        };
         usage.ru_nivcsw as u64
     };
-    let others = of(libc::RUSAGE_SELF).saturating_sub(of(libc::RUSAGE_THREAD));
-    crate::env::set_errno(errno);
-    others
+    of(libc::RUSAGE_SELF).saturating_sub(of(libc::RUSAGE_THREAD))
 }
 
 fn taken(clock: libc::clockid_t) -> u64 {
-    let errno = crate::env::errno();
     let now = read(clock);
-    crate::env::set_errno(errno);
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
@@ -127,18 +128,79 @@ fn read(clock: libc::clockid_t) -> libc::timespec {
     now
 }
 
-/// As `clock_gettime`, and not through the vDSO where that may never end, or may not read the counter of ticks. `errno` stays as it is.
+/// As `clock_gettime`, through the vDSO itself: that function may be another library's (`faketime`), which allocates, or reads variables that the
+/// thread does not have. Not through the vDSO where that may never end, or may not read the counter of ticks. `errno` stays as it is.
 ///
 /// # Safety
 /// As there.
 pub unsafe fn gettime(clock: libc::clockid_t, now: *mut libc::timespec) -> i32 {
     if !is_stepped() && !IS_COUNTER_FORBIDDEN.load(Relaxed) {
         // SAFETY: passed on from the caller.
-        return unsafe { libc::clock_gettime(clock, now) };
+        return unsafe { through_vdso(clock, now) };
     }
-    let errno = crate::env::errno();
     // SAFETY: passed on from the caller.
-    let outcome = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, now) };
-    crate::env::set_errno(errno);
-    outcome as i32
+    unsafe { by_call(clock, now) }
+}
+
+/// The vDSO's function; 0: not looked up yet; [`NONE`]: there is none.
+static VDSO: AtomicUsize = AtomicUsize::new(0);
+const NONE: usize = 1;
+
+/// # Safety
+/// As for `clock_gettime`.
+#[inline]
+unsafe fn through_vdso(clock: libc::clockid_t, now: *mut libc::timespec) -> i32 {
+    type Gettime = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> i32;
+    let mut function = VDSO.load(Relaxed);
+    if function == 0 {
+        function = look_up();
+    }
+    if function == NONE {
+        // SAFETY: passed on from the caller.
+        return unsafe { by_call(clock, now) };
+    }
+    // SAFETY: `look_up` has found it under the name of such a function; the rest is passed on.
+    let outcome = unsafe { transmute::<usize, Gettime>(function)(clock, now) };
+    if outcome == 0 { 0 } else { -1 }
+}
+
+#[cold]
+fn look_up() -> usize {
+    let kernel = Module::of_the_kernel();
+    let function = kernel.and_then(|kernel| kernel.function(c"__vdso_clock_gettime"));
+    let function = function.map_or(NONE, |function| function.as_ptr().expose_provenance());
+    VDSO.store(function, Relaxed);
+    function
+}
+
+/// # Safety
+/// As for `clock_gettime`.
+unsafe fn by_call(clock: libc::clockid_t, now: *mut libc::timespec) -> i32 {
+    let arguments = [clock as usize, now.expose_provenance()];
+    // SAFETY: passed on from the caller.
+    if unsafe { call(libc::SYS_clock_gettime, arguments) }.is_ok() { 0 } else { -1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_tell_the_same_time() {
+        assert_ne!(look_up(), NONE, "a kernel without a vDSO");
+        for clock in [libc::CLOCK_MONOTONIC, libc::CLOCK_REALTIME, libc::CLOCK_BOOTTIME] {
+            let mut times = [libc::timespec { tv_sec: 0, tv_nsec: 0 }; 3];
+            let [first, second, third] = times.each_mut();
+            // SAFETY: each place is a valid one.
+            let outcomes = unsafe {
+                [by_call(clock, first), through_vdso(clock, second), by_call(clock, third)]
+            };
+            assert_eq!(outcomes, [0; 3]);
+            let times = times.map(|time| (time.tv_sec, time.tv_nsec));
+            assert!(times.is_sorted(), "{times:?}");
+        }
+        let mut none = libc::timespec { tv_sec: 7, tv_nsec: 7 };
+        // SAFETY: as above; there is no such clock.
+        assert_eq!(unsafe { gettime(1_000, &raw mut none) }, -1);
+    }
 }

@@ -2,6 +2,8 @@
 
 use core::ffi::{CStr, c_char};
 
+use crate::call::call;
+
 /// Whether libc knows the environment yet: it runs relocations and other
 /// libraries' earliest functions before, and malloc may be called that early.
 pub fn is_there() -> bool {
@@ -78,7 +80,7 @@ pub fn program() -> &'static [u8] {
 /// The process id.
 pub fn pid() -> i32 {
     // SAFETY: no preconditions.
-    unsafe { libc::getpid() }
+    unsafe { call(libc::SYS_getpid, []) }.unwrap_or(0) as i32
 }
 
 /// Reads a whole file into `buffer`; the bytes read, or what `errno` would be,
@@ -87,17 +89,12 @@ pub fn pid() -> i32 {
 /// By system calls, because libc's functions are points where a thread may be
 /// cancelled, and this happens within malloc.
 pub fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8], i32> {
-    let before = errno();
-    let outcome = read_by_calls(path, buffer);
-    set_errno(before);
-    outcome.map(|len| buffer.get(..len).unwrap_or(&[]))
+    read_by_calls(path, buffer).map(|len| buffer.get(..len).unwrap_or(&[]))
 }
 
 /// As [`read_file`], as much of the file as fits; nothing where it cannot be read.
 pub fn read_beginning<'a>(path: &CStr, buffer: &'a mut [u8]) -> &'a [u8] {
-    let before = errno();
     let len = Reading::open(path).and_then(|file| file.read(buffer)).unwrap_or(0);
-    set_errno(before);
     buffer.get(..len).unwrap_or(&[])
 }
 
@@ -115,29 +112,26 @@ fn read_by_calls(path: &CStr, buffer: &mut [u8]) -> Result<usize, i32> {
     }
 }
 
-/// A file that is being read by system calls, which change `errno`.
-pub(crate) struct Reading(libc::c_long);
+/// A file that is being read by system calls.
+pub(crate) struct Reading(usize);
 
 impl Reading {
     /// Opens a file; else what `errno` is.
     pub(crate) fn open(path: &CStr) -> Result<Self, i32> {
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let (here, flags) = (libc::AT_FDCWD as usize, (libc::O_RDONLY | libc::O_CLOEXEC) as usize);
         // SAFETY: `path` is NUL-terminated.
-        let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) };
-        if fd < 0 { Err(errno()) } else { Ok(Self(fd)) }
+        unsafe { call(libc::SYS_openat, [here, path.as_ptr().expose_provenance(), flags]) }
+            .map(Self)
     }
 
     /// The next bytes, as many as there are and fit; 0: none, or there is no room.
     pub(crate) fn read(&self, into: &mut [u8]) -> Result<usize, i32> {
         loop {
+            let to = into.as_mut_ptr().expose_provenance();
             // SAFETY: the pointer and length describe `into`.
-            let n = unsafe { libc::syscall(libc::SYS_read, self.0, into.as_mut_ptr(), into.len()) };
-            if n >= 0 {
-                return Ok(n as usize);
-            }
-            let why = errno();
-            if why != libc::EINTR {
-                return Err(why);
+            match unsafe { call(libc::SYS_read, [self.0, to, into.len()]) } {
+                Err(libc::EINTR) => {}
+                outcome => return outcome,
             }
         }
     }
@@ -148,13 +142,11 @@ impl Reading {
     pub(crate) fn read_at(&self, into: &mut [u64], offset: usize) -> usize {
         loop {
             let bytes = size_of_val(into);
+            let to = into.as_mut_ptr().expose_provenance();
             // SAFETY: the pointer and length describe `into`, of which any bytes are words.
-            let n = unsafe {
-                libc::syscall(libc::SYS_pread64, self.0, into.as_mut_ptr(), bytes, offset)
-            };
-            match usize::try_from(n) {
+            match unsafe { call(libc::SYS_pread64, [self.0, to, bytes, offset]) } {
                 Ok(read) => return read / 8,
-                Err(_) if errno() == libc::EINTR => {}
+                Err(libc::EINTR) => {}
                 Err(_) => return 0,
             }
         }
@@ -164,7 +156,7 @@ impl Reading {
 impl Drop for Reading {
     fn drop(&mut self) {
         // SAFETY: the descriptor was opened by `open` and is closed once.
-        unsafe { libc::syscall(libc::SYS_close, self.0) };
+        let _ = unsafe { call(libc::SYS_close, [self.0]) };
     }
 }
 
@@ -176,17 +168,15 @@ pub fn errno() -> i32 {
 
 /// Whether the calling thread may take another identity: it has capabilities, or more than one user or group. Three system calls.
 pub fn may_change_identity() -> bool {
-    let before = errno();
     let (mut users, mut groups) = ([0; 3], [0; 3]);
+    let places = |three: &mut [u32; 3]| {
+        three.each_mut().map(|one| core::ptr::from_mut(one).expose_provenance())
+    };
     // SAFETY: each place is that of one of three numbers.
     let failed = unsafe {
-        let [real, effective, saved] = users.each_mut();
-        libc::syscall(libc::SYS_getresuid, real, effective, saved) != 0 || {
-            let [real, effective, saved] = groups.each_mut();
-            libc::syscall(libc::SYS_getresgid, real, effective, saved) != 0
-        }
+        call(libc::SYS_getresuid, places(&mut users)).is_err()
+            || call(libc::SYS_getresgid, places(&mut groups)).is_err()
     };
-    set_errno(before);
     let is_one = |[first, others @ ..]: [u32; 3]| others == [first; 2];
     failed || !is_one(users) || !is_one(groups) || has_capabilities()
 }
@@ -198,12 +188,10 @@ fn has_capabilities() -> bool {
     let mut header = [VERSION, 0];
     // Effective, permitted, inheritable; the same of the higher ones.
     let mut words = [0_u32; 6];
-    let before = errno();
+    let places = [header.as_mut_ptr().expose_provenance(), words.as_mut_ptr().expose_provenance()];
     // SAFETY: both are as long as the version says.
-    let failed =
-        unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), words.as_mut_ptr()) } != 0;
-    set_errno(before);
-    failed || words.iter().any(|word| *word != 0)
+    let told = unsafe { call(libc::SYS_capget, places) };
+    told.is_err() || words.iter().any(|word| *word != 0)
 }
 
 /// Where the calling thread's `errno` is.

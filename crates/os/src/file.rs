@@ -15,6 +15,8 @@ use rustix::process::{Resource, getrlimit};
 
 use spandrel_pages::PAGE_BYTES;
 
+use crate::call::call;
+
 /// A file that was made here: what it is, not what it is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
@@ -79,9 +81,11 @@ pub fn amend(path: &CStr, of: Identity, offset: u64, bytes: &[u8]) -> Result<(),
 /// The working directory, ended by a zero byte; its length.
 pub fn working_directory(buffer: &mut [u8]) -> Option<usize> {
     // SAFETY: the pointer and length describe `buffer`.
-    let len = unsafe { libc::syscall(libc::SYS_getcwd, buffer.as_mut_ptr(), buffer.len()) };
+    let called =
+        unsafe { call(libc::SYS_getcwd, [buffer.as_mut_ptr().expose_provenance(), buffer.len()]) };
+    let len = called.unwrap_or(0);
     // What is not reachable from the root begins differently.
-    (len > 1 && buffer.first() == Some(&b'/')).then(|| len as usize - 1)
+    (len > 1 && buffer.first() == Some(&b'/')).then(|| len - 1)
 }
 
 fn reopen(path: &CStr, of: Identity) -> Result<OwnedFd, i32> {

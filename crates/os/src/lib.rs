@@ -11,6 +11,7 @@
 pub mod barrier;
 pub mod budget;
 pub mod byte_lock;
+pub mod call;
 pub mod clock;
 pub mod cpath;
 pub mod degrade;

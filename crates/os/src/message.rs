@@ -3,6 +3,8 @@
 use core::ffi::CStr;
 use core::fmt::{self, Write};
 
+use crate::call::call;
+
 /// Longest message in bytes; what is longer is cut.
 const LINE_BYTES: usize = 1024;
 
@@ -70,11 +72,8 @@ pub struct Fd(pub i32);
 impl Fd {
     /// Whether the calling thread has it open. `errno` is left as it was found.
     pub fn is_open(&self) -> bool {
-        let before = crate::env::errno();
         // SAFETY: asks for a flag.
-        let is_open = unsafe { libc::syscall(libc::SYS_fcntl, self.0, libc::F_GETFD) } >= 0;
-        crate::env::set_errno(before);
-        is_open
+        unsafe { call(libc::SYS_fcntl, [self.0 as usize, libc::F_GETFD as usize]) }.is_ok()
     }
 }
 
@@ -90,28 +89,17 @@ impl Write for Fd {
 /// # Errors
 /// The error's number: the descriptor refuses them.
 pub fn write_all(fd: i32, mut bytes: &[u8]) -> Result<(), i32> {
-    // SAFETY: the location of errno is valid for the calling thread.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    let before = unsafe { *errno };
-    let mut written = Ok(());
     while !bytes.is_empty() {
+        let (at, len) = (bytes.as_ptr().expose_provenance(), bytes.len());
         // SAFETY: the pointer and length describe `bytes`.
-        let n = unsafe { libc::syscall(libc::SYS_write, fd, bytes.as_ptr(), bytes.len()) };
-        if n > 0 {
-            bytes = bytes.get(n as usize..).unwrap_or(&[]);
-            continue;
-        }
-        // SAFETY: as above.
-        let why = unsafe { *errno };
-        if why != libc::EINTR {
-            written = Err(why);
-            break;
+        match unsafe { call(libc::SYS_write, [fd as usize, at, len]) } {
+            Ok(0) => return Err(libc::EIO),
+            Ok(count) => bytes = bytes.get(count..).unwrap_or(&[]),
+            Err(libc::EINTR) => {}
+            Err(why) => return Err(why),
         }
     }
-    // SAFETY: as above.
-    unsafe { *errno = before };
-    written
+    Ok(())
 }
 
 /// Writes one line, prefixed `spandrel: `, to standard error.

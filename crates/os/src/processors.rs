@@ -1,5 +1,7 @@
 //! How many processors a thread may run on.
 
+use crate::call::call;
+
 /// Processors that the mask has room for; the kernel supports 8192 at most.
 const MOST: usize = 8192;
 
@@ -7,18 +9,16 @@ const MOST: usize = 8192;
 /// online is larger in a container, or under `taskset`.
 pub fn usable() -> usize {
     let mut mask = [0_u64; MOST / 64];
-    let errno = crate::env::errno();
+    let arguments = [0, size_of_val(&mask), mask.as_mut_ptr().expose_provenance()];
     // SAFETY: the kernel writes no more than the mask has.
-    let written = unsafe {
-        libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&mask), mask.as_mut_ptr())
+    let written = unsafe { call(libc::SYS_sched_getaffinity, arguments) };
+    let usable = match written {
+        Ok(_) => mask.iter().map(|word| word.count_ones() as usize).sum(),
+        Err(_) => {
+            // SAFETY: no pointers are passed.
+            usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1)
+        }
     };
-    let usable = if written > 0 {
-        mask.iter().map(|word| word.count_ones() as usize).sum()
-    } else {
-        // SAFETY: no pointers are passed.
-        usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1)
-    };
-    crate::env::set_errno(errno);
     usable.max(1)
 }
 

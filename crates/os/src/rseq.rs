@@ -9,6 +9,7 @@
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering::*};
 
+use crate::call::call;
 use crate::degrade::{Optional, refused};
 
 /// What precedes the code to which the kernel sends a thread; glibc's choice.
@@ -56,12 +57,9 @@ pub fn start() {
 /// write a mask that would not hold them all.
 fn numbers_are_small() -> bool {
     let mut mask = [0_u8; CPUS_MOST / 8];
-    let errno = crate::env::errno();
+    let arguments = [0, mask.len(), mask.as_mut_ptr().expose_provenance()];
     // SAFETY: the kernel writes at most `mask.len()` bytes.
-    let written =
-        unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, mask.len(), mask.as_mut_ptr()) };
-    crate::env::set_errno(errno);
-    written > 0
+    unsafe { call(libc::SYS_sched_getaffinity, arguments) }.is_ok()
 }
 
 /// The calling thread's area; `None` where there are no restartable sequences.

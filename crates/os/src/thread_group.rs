@@ -1,15 +1,14 @@
 //! What a thread that the program does not know does so that the program does not notice it.
 
-use core::ptr;
-
+use crate::call::{call, thread_id};
 use crate::env;
 
 /// Gives the calling thread a table of open files of its own, which is empty: the program's is as it was, and no descriptor that the program
 /// expects to get is taken. False where the kernel (5.9) or a filter refuses.
 pub fn take_own_files() -> bool {
-    const FLAGS: libc::c_uint = libc::CLOSE_RANGE_UNSHARE;
+    const ALL: [usize; 3] = [0, libc::c_uint::MAX as usize, libc::CLOSE_RANGE_UNSHARE as usize];
     // SAFETY: closes nothing in the table that other threads have.
-    unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, FLAGS) == 0 }
+    unsafe { call(libc::SYS_close_range, ALL) }.is_ok()
 }
 
 /// Ends the process as its first thread ended, if that and all others but the calling one have. The kernel does not do that as long as there
@@ -42,18 +41,14 @@ fn end(status: i32) -> ! {
             // `struct sigaction` of the kernel: all zero is the default.
             let default = [0_usize; 4];
             let mask = 1_u64 << (signal - 1);
-            libc::syscall(libc::SYS_rt_sigaction, signal, &default, ptr::null_mut::<u8>(), 8);
-            libc::syscall(
-                libc::SYS_rt_sigprocmask,
-                libc::SIG_UNBLOCK,
-                &mask,
-                ptr::null_mut::<u8>(),
-                8,
-            );
-            libc::syscall(libc::SYS_tgkill, env::pid(), libc::syscall(libc::SYS_gettid), signal);
+            let (signal, mask) = (signal as usize, (&raw const mask).expose_provenance());
+            let _ =
+                call(libc::SYS_rt_sigaction, [signal, default.as_ptr().expose_provenance(), 0, 8]);
+            let _ = call(libc::SYS_rt_sigprocmask, [libc::SIG_UNBLOCK as usize, mask, 0, 8]);
+            let _ = call(libc::SYS_tgkill, [env::pid() as usize, thread_id() as usize, signal]);
         }
         loop {
-            libc::syscall(libc::SYS_exit_group, status >> 8);
+            let _ = call(libc::SYS_exit_group, [(status >> 8) as usize]);
         }
     }
 }

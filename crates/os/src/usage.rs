@@ -4,6 +4,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use spandrel_pages::PAGE_BYTES;
 
+use crate::call::call;
+
 /// Of all threads, those that have ended among them; of no other process.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Usage {
@@ -20,7 +22,13 @@ pub fn of_process() -> Usage {
     // SAFETY: an all-zero `rusage` is a valid value.
     let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
     // SAFETY: `usage` is a valid place for the answer.
-    if unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) } != 0 {
+    let told = unsafe {
+        call(
+            libc::SYS_getrusage,
+            [libc::RUSAGE_SELF as usize, (&raw mut usage).expose_provenance()],
+        )
+    };
+    if told.is_err() {
         return Usage::default();
     }
     let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;

@@ -13,6 +13,7 @@ use rustix::mm::{self, Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
 use spandrel_pages::PAGE_BYTES;
 
+use crate::call::call;
 use crate::degrade::{Optional, available, give_up, refused};
 use crate::slices;
 
@@ -113,7 +114,6 @@ pub fn is_mapped(page: *mut u8) -> bool {
 /// tell.
 #[inline(never)]
 pub fn resident(at: *mut u8, len: usize) -> Option<usize> {
-    let errno = crate::env::errno();
     // Also on the stacks of threads that have little.
     let mut pages = [0u8; 512];
     let mut count = 0;
@@ -121,12 +121,10 @@ pub fn resident(at: *mut u8, len: usize) -> Option<usize> {
         let part = (len - from).min(pages.len() * PAGE_BYTES);
         // SAFETY: there is a byte for each page of the part; nothing else is written to.
         let told = unsafe {
-            libc::mincore(at.wrapping_add(from).cast(), part, pages.as_mut_ptr().cast()) == 0
+            let at = at.expose_provenance() + from;
+            call(libc::SYS_mincore, [at, part, pages.as_mut_ptr().expose_provenance()])
         };
-        if !told {
-            crate::env::set_errno(errno);
-            return None;
-        }
+        told.ok()?;
         let part = pages.iter().take(part.div_ceil(PAGE_BYTES));
         count += part.filter(|page| **page & 1 != 0).count();
     }
@@ -210,12 +208,15 @@ pub unsafe fn discard(at: *mut u8, len: usize) -> bool {
 
 /// Whether a page is resident.
 pub fn is_resident(at: *mut u8) -> bool {
-    let errno = crate::env::errno();
     let mut resident = 0u8;
     // SAFETY: the kernel looks at the page tables only, and answers one byte.
-    let failed = unsafe { libc::mincore(at.cast(), PAGE_BYTES, &mut resident) } != 0;
-    crate::env::set_errno(errno);
-    !failed && resident & 1 != 0
+    let told = unsafe {
+        call(
+            libc::SYS_mincore,
+            [at.expose_provenance(), PAGE_BYTES, (&raw mut resident).expose_provenance()],
+        )
+    };
+    told.is_ok() && resident & 1 != 0
 }
 
 /// Asks for huge pages in a range from now on.
@@ -261,10 +262,9 @@ pub fn huge_pages() -> HugePages {
     let path = c"/sys/kernel/mm/transparent_hugepage/enabled";
     let setting = crate::env::read_file(path, &mut buffer).unwrap_or(b"[madvise]");
     let is = |word: &[u8]| setting.windows(word.len()).any(|part| part == word);
-    let errno = crate::env::errno();
     // SAFETY: it tells a number.
-    let disabled = unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) } == 1;
-    crate::env::set_errno(errno);
+    let told = unsafe { call(libc::SYS_prctl, [libc::PR_GET_THP_DISABLE as usize, 0, 0, 0, 0]) };
+    let disabled = told == Ok(1);
     if disabled || !available(Optional::HugePage) || is(b"[never]") {
         HugePages::Never
     } else if is(b"[always]") {
@@ -299,26 +299,24 @@ pub unsafe fn collapse(at: *mut u8, len: usize) -> Whole {
     if !available(Optional::Collapse) {
         return Whole::Unsupported;
     }
-    let errno = crate::env::errno();
     // SAFETY: passed on from the caller; the advice changes no contents.
-    let failed = unsafe { libc::madvise(at.cast(), len, MADV_COLLAPSE) } != 0;
-    let why = crate::env::errno();
-    crate::env::set_errno(errno);
-    match why {
-        _ if !failed => {
+    let made =
+        unsafe { call(libc::SYS_madvise, [at.expose_provenance(), len, MADV_COLLAPSE as usize]) };
+    match made {
+        Ok(_) => {
             INVALID.store(WAS_VALID, Relaxed);
             Whole::Done
         }
-        libc::EAGAIN | libc::ENOMEM | libc::EBUSY => Whole::Busy,
+        Err(libc::EAGAIN | libc::ENOMEM | libc::EBUSY) => Whole::Busy,
         // A kernel that does not know the advice says so of every range; one that does, of
         // some: whose pages a child of a fork shares, or that were never touched.
-        libc::EINVAL if INVALID.load(Relaxed) < MOST_INVALID => {
+        Err(libc::EINVAL) if INVALID.load(Relaxed) < MOST_INVALID => {
             let _ = INVALID
                 .fetch_update(Relaxed, Relaxed, |count| (count != WAS_VALID).then(|| count + 1));
             Whole::Busy
         }
-        libc::EINVAL if INVALID.load(Relaxed) == WAS_VALID => Whole::Busy,
-        why => {
+        Err(libc::EINVAL) if INVALID.load(Relaxed) == WAS_VALID => Whole::Busy,
+        Err(why) => {
             refused(Optional::Collapse, why);
             Whole::Unsupported
         }
@@ -405,15 +403,14 @@ pub unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> Move {
 
 /// Names a range in `/proc/PID/smaps` (`[anon:name]`); false: this kernel has no such names.
 pub(crate) fn name(at: *mut u8, len: usize, name: &CStr) -> bool {
-    const PR_SET_VMA: libc::c_int = 0x5356_4d41;
-    const PR_SET_VMA_ANON_NAME: libc::c_ulong = 0;
-    let errno = crate::env::errno();
+    const PR_SET_VMA: usize = 0x5356_4d41;
+    const PR_SET_VMA_ANON_NAME: usize = 0;
+    let name = name.as_ptr().expose_provenance();
     // SAFETY: naming changes no contents; the kernel copies `name`.
-    let named = unsafe {
-        libc::prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, at as libc::c_ulong, len, name.as_ptr())
-    } == 0;
-    crate::env::set_errno(errno);
-    named
+    unsafe {
+        call(libc::SYS_prctl, [PR_SET_VMA, PR_SET_VMA_ANON_NAME, at.expose_provenance(), len, name])
+    }
+    .is_ok()
 }
 
 /// The soft limit of the address space in bytes, if there is one.

@@ -81,7 +81,7 @@ pub fn note() {
     }
     let start = clock::micros();
     let resident = map::resident();
-    let pause_ms = (clock::micros() - start) * PAUSE_PARTS / 1000;
+    let pause_ms = clock::micros().saturating_sub(start) * PAUSE_PARTS / 1000;
     NOT_BEFORE_MS.store(clock::coarse_ms() + pause_ms, Relaxed);
     let Some(resident) = resident else { return };
     set(Figure::Resident, resident.heap as u64);

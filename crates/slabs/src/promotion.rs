@@ -295,7 +295,7 @@ impl Promotion {
         self.is_idle = !self.has_seen;
         (self.cursor, self.has_seen, self.has_found) = (0, false, false);
         let least = if self.is_idle { SWEEP_IDLE_MS } else { self.sweep_ms };
-        let took = if in_vain { now_ms - self.begun_ms } else { 0 };
+        let took = if in_vain { now_ms.saturating_sub(self.begun_ms) } else { 0 };
         self.sweep_at_ms = now_ms + least.max((took * SWEEP_PARTS).min(SWEEP_LONGEST_MS));
     }
 

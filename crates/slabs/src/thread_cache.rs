@@ -309,8 +309,7 @@ extern "C" fn ended(cache: *mut c_void) {
 }
 
 fn is_main_thread() -> bool {
-    // SAFETY: no preconditions.
-    unsafe { libc::syscall(libc::SYS_gettid) == libc::c_long::from(libc::getpid()) }
+    spandrel_os::call::thread_id() == spandrel_os::env::pid() as u32
 }
 
 /// Empties a cache of the calling thread.

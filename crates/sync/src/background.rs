@@ -16,6 +16,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
 };
 
+use spandrel_os::call::call;
 use spandrel_os::degrade::{self, Optional};
 use spandrel_os::{clock, env, thread_group};
 
@@ -347,7 +348,9 @@ extern "C" fn run_raw() {
     // SAFETY: gives the calling thread the usual priority, whatever the thread has that made it.
     unsafe {
         let usual = libc::sched_param { sched_priority: 0 };
-        libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &usual);
+        let policy = libc::SCHED_OTHER as usize;
+        let _ =
+            call(libc::SYS_sched_setscheduler, [0, policy, (&raw const usual).expose_provenance()]);
     }
     run(true, || STATE.retire(LINGER_MS));
 }
@@ -365,7 +368,12 @@ extern "C" fn run_known(_: *mut c_void) -> *mut c_void {
 /// Works until the thread is to leave, or `leaves` when all is done.
 fn run(is_raw: bool, leaves: impl Fn() -> bool) {
     // SAFETY: names the calling thread.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"spandrel".as_ptr()) };
+    let _ = unsafe {
+        call(
+            libc::SYS_prctl,
+            [libc::PR_SET_NAME as usize, c"spandrel".as_ptr().expose_provenance()],
+        )
+    };
     STATE.started();
     // SAFETY: written by `want` before it made this thread.
     let work = unsafe { core::mem::transmute::<*mut (), Work>(WORK.load(Acquire)) };

@@ -10,30 +10,25 @@ mod real {
         AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
 
-    use spandrel_os::barrier;
+    use spandrel_os::{barrier, call};
 
     /// Spins before sleeping: about a microsecond, the length of a short hold.
     pub const SPINS: u32 = 100;
 
     pub fn thread_id() -> u32 {
-        // SAFETY: gettid has no preconditions.
-        unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+        call::thread_id()
     }
 
     /// Lets other threads run, for a thread that waits without a word to sleep on and has looked `looks` times.
     pub fn linger(looks: u32) {
         const QUICK_LOOKS: u32 = 100;
-        const PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
+        const PAUSE_NANOS: u32 = 100_000;
         if looks < QUICK_LOOKS {
             // SAFETY: no preconditions.
-            unsafe { libc::sched_yield() };
-            return;
+            let _ = unsafe { call::call(libc::SYS_sched_yield, []) };
+        } else {
+            call::sleep(PAUSE_NANOS);
         }
-        let errno = spandrel_os::env::errno();
-        // By the call itself: the C library's function is one where a thread may be cancelled.
-        // SAFETY: the time is valid, and a null pointer refuses the remaining time.
-        unsafe { libc::syscall(libc::SYS_nanosleep, &PAUSE, core::ptr::null_mut::<u8>()) };
-        spandrel_os::env::set_errno(errno);
     }
 
     /// Sleeps for about `ms` tenths of a millisecond.
@@ -80,7 +75,6 @@ mod real {
 
     fn futex(word: &AtomicU32, operation: libc::c_int, value: u32, after_ms: Option<u32>) {
         let operation = operation | libc::FUTEX_PRIVATE_FLAG;
-        let errno = spandrel_os::env::errno();
         let time = after_ms.map(|ms| libc::timespec {
             tv_sec: libc::time_t::from(ms / 1000),
             tv_nsec: libc::c_long::from(ms % 1000 * 1_000_000),
@@ -88,8 +82,15 @@ mod real {
         let time = time.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
         // SAFETY: the word outlives the call; both operations only read it. A
         // spurious return is handled by every caller's loop.
-        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, time) };
-        spandrel_os::env::set_errno(errno);
+        let _ = unsafe {
+            let arguments = [
+                word.as_ptr().expose_provenance(),
+                operation as usize,
+                value as usize,
+                time.expose_provenance(),
+            ];
+            call::call(libc::SYS_futex, arguments)
+        };
     }
 
     /// Whether the process has one thread, so that locks need no locked
@@ -154,12 +155,8 @@ mod real {
         if turn < SPINS {
             return spin_loop();
         }
-        let nap = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
-        let errno = spandrel_os::env::errno();
-        // By the call itself, as above: what frees an object is no place where a thread may be cancelled.
-        // SAFETY: the time is read; the rest of an interrupted nap does not matter.
-        unsafe { libc::syscall(libc::SYS_nanosleep, &nap, core::ptr::null_mut::<u8>()) };
-        spandrel_os::env::set_errno(errno);
+        const NAP_NANOS: u32 = 50_000;
+        call::sleep(NAP_NANOS);
     }
 
     /// Half of a store-load barrier: complete together with [`heavy_barrier`] on

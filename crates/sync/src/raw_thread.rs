@@ -12,6 +12,7 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
+use spandrel_os::call::call;
 use spandrel_os::{env, rseq, vm};
 use spandrel_pages::{PAGE_BYTES, align_up};
 
@@ -134,13 +135,9 @@ impl RawThread {
     /// Whether the kernel knows no thread of this process with the last one's number. That is so a moment after the thread has left its stack.
     pub fn is_out(&self) -> bool {
         let number = self.number.load(Relaxed);
-        let before = env::errno();
+        let arguments = [env::pid() as usize, number as usize, 0];
         // SAFETY: no signal is sent.
-        let is_out = number == 0
-            || unsafe { libc::syscall(libc::SYS_tgkill, env::pid(), number, 0) } == -1
-                && env::errno() == libc::ESRCH;
-        env::set_errno(before);
-        is_out
+        number == 0 || unsafe { call(libc::SYS_tgkill, arguments) } == Err(libc::ESRCH)
     }
 
     /// In the child of a fork: the thread is not here.
@@ -184,9 +181,13 @@ fn thread_pointer() -> usize {
 /// # Safety
 /// `before` is null or may be written to.
 unsafe fn sigmask(mask: *const u64, before: *mut u64) {
+    let (how, bytes) = (libc::SIG_SETMASK as usize, size_of::<u64>());
     // SAFETY: passed on from the caller; it fails for no mask.
-    unsafe {
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, mask, before, size_of::<u64>())
+    let _ = unsafe {
+        call(
+            libc::SYS_rt_sigprocmask,
+            [how, mask.expose_provenance(), before.expose_provenance(), bytes],
+        )
     };
 }
 

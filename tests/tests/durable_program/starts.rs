@@ -36,7 +36,8 @@ fn what_cannot_be_is_refused_with_a_reason() {
             .run()
     };
     let sentinel = place.path().join("sentinel.conf");
-    std::fs::write(&sentinel, "port 0\nunixsocket sentinel.sock\n").unwrap();
+    let socket = place.path().join("sentinel.sock");
+    std::fs::write(&sentinel, format!("port 0\nunixsocket {}\n", socket.display())).unwrap();
     let done = run(&["--", "redis-server", &sentinel.display().to_string(), "--sentinel"]);
     assert!(
         done.code == Some(2) && done.err().contains("has not called loadDataFromDisk"),
