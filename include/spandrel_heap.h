@@ -140,7 +140,8 @@ int spandrel_heap_set_types(spandrel_heap *heap, const spandrel_heap_root_type *
  * which `trace` names the pointers, or NULL, which says that it has none; and the same for `count` values, one behind the other, or as
  * many as there is room for. A word that leads to no object which is large enough is cleared. In a fixed heap there may be an
  * address instead: what that leads to, and all behind it, is looked at word by word. `slot` is at a multiple of 8. Pointers to one
- * object name the same `trace`: the first that is met is called. They may name different counts: the largest counts. */
+ * object name the same `trace`: the first that is met is called. They may name different counts: the largest counts, and
+ * `trace` may be called more than once for a value, by two threads at the same time. */
 void spandrel_heap_trace_pointer(spandrel_heap_tracer *tracer, const void *slot, spandrel_heap_trace trace, size_t bytes);
 void spandrel_heap_trace_array(spandrel_heap_tracer *tracer, const void *slot, spandrel_heap_trace trace, size_t bytes,
                                size_t count);

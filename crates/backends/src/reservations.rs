@@ -9,7 +9,7 @@
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use spandrel_os::{clock, usage, vm};
-use spandrel_sync::Lock;
+use spandrel_sync::{Lock, NO_CACHE, thread_slot};
 
 use crate::remap;
 
@@ -26,6 +26,9 @@ const KEPT_PART: usize = 16;
 /// Looks for new limits of the address space and of the data segment. Releases unused reservations for the one, and closes unused open memory for the
 /// other. True: memory was released or closed. Two system calls. The caller holds no lock.
 pub fn heed_limit() -> bool {
+    if is_in_vfork_child() {
+        return false;
+    }
     let closed = vm::data_limit().is_some() && open_sparingly();
     heed_reserved() || closed
 }
@@ -34,6 +37,13 @@ pub fn heed_limit() -> bool {
 pub fn open_sparingly() -> bool {
     // Each is asked, whatever the other says.
     spandrel_slabs::open_sparingly() | remap::open_sparingly()
+}
+
+/// Whether the calling thread is the child of a `vfork`, whose limits are its own, and whose memory is the parent's; or has ended but for its last
+/// functions.
+fn is_in_vfork_child() -> bool {
+    let slot = thread_slot();
+    slot.cache.get().addr() == NO_CACHE && !slot.is_beside.get()
 }
 
 fn heed_reserved() -> bool {

@@ -8,8 +8,6 @@ use core::ffi::c_int;
 use spandrel_adaptive as adaptive;
 use spandrel_os::env;
 
-use crate::vfork;
-
 type Resource = libc::__rlimit_resource_t;
 
 /// POSIX `setrlimit`.
@@ -51,8 +49,6 @@ pub unsafe extern "C" fn prlimit(
     if matches!(resource, libc::RLIMIT_AS | libc::RLIMIT_DATA)
         && !new.is_null()
         && (process == 0 || process == env::pid())
-        // The limit is the child's own, and the memory the parent's.
-        && !vfork::is_in_child()
     {
         adaptive::heed_limit();
     }

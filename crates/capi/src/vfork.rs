@@ -8,12 +8,7 @@
 use core::arch::naked_asm;
 use core::mem::offset_of;
 
-use spandrel_sync::{NO_CACHE, ThreadSlot, thread_slot};
-
-/// Whether the calling thread is the child of [`vfork`], or has given its cache up at its end.
-pub fn is_in_child() -> bool {
-    thread_slot().cache.get().addr() == NO_CACHE
-}
+use spandrel_sync::{NO_CACHE, ThreadSlot};
 
 /// POSIX `vfork`.
 ///

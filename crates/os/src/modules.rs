@@ -6,6 +6,7 @@
 //! A file's table of symbols can be made to name other functions, for all that is bound or looked up from then
 //! on. This module keeps what the table named first, and goes on finding that.
 
+mod kernel;
 mod names;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -61,31 +62,6 @@ impl Module {
     /// The program itself.
     pub fn program() -> Option<Self> {
         find(|_| true)
-    }
-
-    /// The kernel's own file (vDSO), which it maps into each process; `None`: it does not, or what reads system calls hides it (valgrind).
-    pub fn of_the_kernel() -> Option<Self> {
-        // SAFETY: reads a value of the process.
-        let at = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
-        let file = NonNull::new(at as *mut libc::Elf64_Ehdr)?;
-        // SAFETY: the kernel says that its file is mapped there, as a whole, as long as the process is.
-        let headers = unsafe {
-            let (first, count) = (file.as_ref().e_phoff, file.as_ref().e_phnum);
-            core::slice::from_raw_parts(
-                at.wrapping_add(first as usize) as *const libc::Elf64_Phdr,
-                count.into(),
-            )
-        };
-        let of = |kind| headers.iter().find(|header| header.p_type == kind);
-        let (code, dynamic) = (of(libc::PT_LOAD)?, of(libc::PT_DYNAMIC)?);
-        let base = at.wrapping_add(code.p_offset as usize).wrapping_sub(code.p_vaddr as usize);
-        Some(Self {
-            addresses: at..at.saturating_add(code.p_memsz as usize),
-            base,
-            dynamic: base.wrapping_add(dynamic.p_vaddr as usize) as *const Dynamic,
-            headers,
-            of_thread: ptr::null(),
-        })
     }
 
     /// Whether the program was started as an argument of its loader (`/lib64/ld-linux-x86-64.so.2 ./program`): what the kernel calls the running file is the loader then.

@@ -15,8 +15,11 @@ pub fn usable() -> usize {
     let usable = match written {
         Ok(_) => mask.iter().map(|word| word.count_ones() as usize).sum(),
         Err(_) => {
+            let errno = crate::env::errno();
             // SAFETY: no pointers are passed.
-            usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1)
+            let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+            crate::env::set_errno(errno);
+            usize::try_from(online).unwrap_or(1)
         }
     };
     usable.max(1)

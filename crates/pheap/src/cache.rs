@@ -268,6 +268,40 @@ impl<M: Medium> Core<M> {
         }
     }
 
+    /// Returns the objects of threads that have ended while the heap stood still. To be called under the registry's lock: no thread ends
+    /// meanwhile.
+    pub fn drain_orphans(&self) {
+        if !self.has_orphans.swap(false, Relaxed) {
+            return;
+        }
+        let caches = self.caches.lock();
+        let mut next = caches.first;
+        while let Some(cache) = NonNull::new(next) {
+            // SAFETY: the list has this heap's caches, which are mapped; one without a place is no thread's as long as the list is locked.
+            let cache = unsafe { cache.as_ref() };
+            if cache.place.get().is_null() {
+                self.drain_cache(cache);
+            }
+            next = cache.next;
+        }
+    }
+
+    /// Objects in caches of threads that have ended.
+    #[cfg(test)]
+    pub fn orphaned(&self) -> u32 {
+        let caches = self.caches.lock();
+        let (mut next, mut count) = (caches.first, 0);
+        while let Some(cache) = NonNull::new(next) {
+            // SAFETY: as above.
+            let cache = unsafe { cache.as_ref() };
+            if cache.place.get().is_null() {
+                count += cache.bins.iter().map(|bin| bin.len.get()).sum::<u32>();
+            }
+            next = cache.next;
+        }
+        count
+    }
+
     /// Takes all caches from their threads, under the registry's lock: the end of a thread does not touch the heap any more. No other thread
     /// uses the heap.
     pub fn take_caches_from_threads(&self) {
@@ -308,9 +342,13 @@ unsafe fn drain<M: Medium>(core: *const (), cache: &Cache) {
     // SAFETY: promised by the caller.
     let core = unsafe { &*core.cast::<Core<M>>() };
     // A heap that stands still waits for a disk, or for another process: the end of a thread, and all that waits for that, does not.
-    if core.check_process().is_ok() && core.ends.try_enter(0) {
-        core.drain_cache(cache);
-        core.ends.leave(0);
+    if core.check_process().is_ok() {
+        if core.ends.try_enter(0) {
+            core.drain_cache(cache);
+            core.ends.leave(0);
+        } else {
+            core.has_orphans.store(true, Relaxed);
+        }
     }
     let caches = core.caches.lock();
     cache.place.set(ptr::null_mut());

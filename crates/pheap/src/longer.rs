@@ -1,5 +1,7 @@
 //! Arrays that several pointers lead to, which may name different numbers of values: all of the longest is followed.
 
+use core::sync::atomic::{AtomicBool, Ordering::*};
+
 use spandrel_sync::Lock;
 
 use crate::error::Error;
@@ -8,7 +10,10 @@ use crate::memory::{Table, Zeroed};
 /// Entries at first.
 const FIRST: usize = 1 << 10;
 
-/// An array, and how many of its values were followed since it was found a second time.
+/// Tables, each with a lock of its own.
+const SHARDS: usize = 16;
+
+/// An array, and how many of its values were followed since it was found a second time, or found empty.
 #[derive(Clone, Copy)]
 struct Entry {
     /// Its offset and 1; 0: no entry.
@@ -26,44 +31,91 @@ struct Entries {
     len: usize,
 }
 
-/// The arrays that were found more than once.
-pub struct Longer(Lock<Entries>);
+/// The arrays that were found more than once, or found empty.
+pub struct Longer {
+    shards: [Lock<Entries>; SHARDS],
+    has_empty: AtomicBool,
+}
 
 impl Longer {
     pub const fn new() -> Self {
-        Self(Lock::new(Entries { table: None, room: 0, len: 0 }))
+        Self {
+            shards: [const { Lock::new(Entries { table: None, room: 0, len: 0 }) }; SHARDS],
+            has_empty: AtomicBool::new(false),
+        }
     }
 
-    /// Whether `count` values of the array at an offset are to be followed, which another pointer led to before. So it ends: the number
-    /// becomes larger each time.
+    /// A pointer says that the array at an offset has no values. To be called before it is marked: what another pointer says that has found the mark
+    /// is followed.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
-    pub fn is_longer(&self, at: usize, count: usize) -> Result<bool, Error> {
-        self.0.lock().note(at, count)
+    pub fn is_empty(&self, at: usize) -> Result<(), Error> {
+        self.shard(at).lock().followed(at)?;
+        self.has_empty.store(true, Release);
+        Ok(())
+    }
+
+    /// Of the `count` values of the array at an offset, which another pointer led to before, how many need not be followed: so each is followed twice
+    /// at most, by the first pointer and once more. A single value was followed by the first, unless that said that there is none.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    #[inline]
+    pub fn followed(&self, at: usize, count: usize) -> Result<usize, Error> {
+        if count > 1 || count == 1 && self.has_empty.load(Acquire) {
+            self.followed_slowly(at, count)
+        } else {
+            Ok(count)
+        }
+    }
+
+    #[cold]
+    fn followed_slowly(&self, at: usize, count: usize) -> Result<usize, Error> {
+        let mut shard = self.shard(at).lock();
+        if count == 1 && !shard.has(at) {
+            return Ok(1);
+        }
+        let followed = shard.followed(at)?;
+        let before = *followed;
+        *followed = before.max(count);
+        Ok(before)
+    }
+
+    fn shard(&self, at: usize) -> &Lock<Entries> {
+        &self.shards[hash(at) % SHARDS]
     }
 }
 
+/// A number of which the low bits depend on all of an offset.
+fn hash(at: usize) -> usize {
+    ((at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize
+}
+
 impl Entries {
-    fn note(&mut self, at: usize, count: usize) -> Result<bool, Error> {
+    fn has(&self, at: usize) -> bool {
+        // SAFETY: a place of the table.
+        self.entry(at).is_some_and(|entry| unsafe { (*entry).at > 0 })
+    }
+
+    /// The number of an array, which is made if it is not there.
+    fn followed(&mut self, at: usize) -> Result<&mut usize, Error> {
         if self.len * 2 >= self.room {
             self.widen()?;
         }
-        let Some(entry) = self.entry(at) else { return Err(Error::NoMemory) };
+        let entry = self.entry(at).ok_or(Error::NoMemory)?;
         // SAFETY: a place of the table, which this has exclusively.
         let entry = unsafe { &mut *entry };
         if entry.at == 0 {
             (*entry, self.len) = (Entry { at: at + 1, count: 0 }, self.len + 1);
         }
-        let is_longer = count > entry.count;
-        entry.count = entry.count.max(count);
-        Ok(is_longer)
+        Ok(&mut entry.count)
     }
 
     /// The entry of an array, or the free place for it.
     fn entry(&self, at: usize) -> Option<*mut Entry> {
         let table = self.table.as_ref()?;
-        let mut place = (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 16;
+        let mut place = hash(at) / SHARDS;
         loop {
             place &= self.room - 1;
             let entry = table.pointer(place)?;
@@ -82,7 +134,7 @@ impl Entries {
         table.ensure(room)?;
         let old = core::mem::replace(self, Self { table: Some(table), room, len: 0 });
         for entry in old.table.iter().flat_map(Table::all).filter(|entry| entry.at > 0) {
-            self.note(entry.at - 1, entry.count)?;
+            *self.followed(entry.at - 1)? = entry.count;
         }
         Ok(())
     }
@@ -93,12 +145,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_array_is_followed_as_long_as_it_becomes_longer() {
+    fn each_value_of_an_array_is_followed_once_more() {
         let longer = Longer::new();
         let arrays = || (0..5_000).map(|number| number * 48);
-        for (count, is_longer) in [(2, true), (2, false), (1, false), (7, true), (7, false)] {
-            let all = arrays().all(|at| longer.is_longer(at, count).unwrap() == is_longer);
+        for (count, followed) in [(1, 1), (2, 0), (2, 2), (1, 1), (7, 2), (7, 7), (3, 7)] {
+            let all = arrays().all(|at| longer.followed(at, count).unwrap() == followed);
             assert!(all, "{count}");
         }
+    }
+
+    #[test]
+    fn a_single_value_of_what_was_found_empty_is_followed() {
+        let longer = Longer::new();
+        longer.is_empty(96).unwrap();
+        assert_eq!([96, 48, 96].map(|at| longer.followed(at, 1).unwrap()), [0, 1, 1]);
+        longer.is_empty(96).unwrap();
+        assert_eq!([(96, 1), (96, 3)].map(|(at, n)| longer.followed(at, n).unwrap()), [1, 1]);
     }
 }

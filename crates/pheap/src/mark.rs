@@ -78,7 +78,8 @@ impl Marks {
         let index = found.block.0 as usize * BITS_WORDS + found.number / WORD_BITS;
         let bit = 1 << (found.number % WORD_BITS);
         self.words.all().get(index).is_some_and(|word| {
-            word.load(Relaxed) & bit == 0 && word.fetch_or(bit, Relaxed) & bit == 0
+            // What was noted of the object before it was marked is seen with the mark.
+            word.load(Acquire) & bit == 0 && word.fetch_or(bit, AcqRel) & bit == 0
         })
     }
 }
@@ -346,15 +347,22 @@ impl<'a, M: Medium> Worker<'a, M> {
         }
     }
 
-    /// Whether more values of an object that was marked before are to be followed: the pointer that led there first may have named fewer, or
-    /// one. One that names a single value adds none.
+    /// Marks an object. Returns how many of the values that a pointer names need not be followed: the pointer that led there first may have
+    /// named fewer, or none.
     #[inline]
-    fn is_longer(&mut self, found: &Found, count: usize) -> bool {
-        let noted =
-            if count > 1 { self.marks.longer.is_longer(found.start, count) } else { Ok(false) };
-        noted.unwrap_or_else(|why| {
+    fn followed(&mut self, found: &Found, to: Target) -> usize {
+        let longer = &self.marks.longer;
+        if to.trace.is_none() {
+            self.mark(found);
+            return to.count;
+        }
+        let noted = if to.count == 0 { longer.is_empty(found.start) } else { Ok(()) };
+        let is_new = self.mark(found);
+        let followed = noted
+            .and_then(|()| if is_new { Ok(0) } else { longer.followed(found.start, to.count) });
+        followed.unwrap_or_else(|why| {
             self.failed = Some(why);
-            false
+            to.count
         })
     }
 
@@ -381,16 +389,17 @@ impl<M: Medium> Mark for Worker<'_, M> {
             self.cleared += 1;
             if self.purpose == Purpose::Collect {
                 let at = self.core.offset(place.cast());
-                // SAFETY: of the heap, and no other thread has it.
+                // SAFETY: of the heap. Another thread that looks at the same value stores the same, if it does.
                 unsafe { self.core.medium.store_word(at, 0) };
                 self.core.medium.write_back(at, 8);
             }
             return;
         };
         let count = to.count.min(found.bytes / to.bytes.max(1));
-        let is_new = self.mark(&found);
-        if to.trace.is_some() && (is_new || self.is_longer(&found, count)) {
-            self.push(Item { at: found.start, to: Target { count, ..to } });
+        let followed = self.followed(&found, Target { count, ..to });
+        if followed < count {
+            let to = Target { count: count - followed, ..to };
+            self.push(Item { at: found.start + followed * to.bytes, to });
         }
     }
 

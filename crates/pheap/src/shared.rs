@@ -78,6 +78,8 @@ pub struct Core<M: Medium> {
     pub progress: Progress,
     /// Threads that end pass it to give their caches back. It is shut while the heap stands still: then their caches stay as they are.
     pub ends: spandrel_sync::Gate<1>,
+    /// A thread has ended meanwhile, and its cache has objects.
+    pub has_orphans: AtomicBool,
     /// Caches of threads, and those of threads that have ended.
     pub caches: Lock<Caches>,
     /// Handles of collections that were opened.
@@ -136,6 +138,7 @@ impl<M: Medium> Core<M> {
             counters: CachePadded::default(),
             progress: Progress::new(),
             ends: spandrel_sync::Gate::new(),
+            has_orphans: AtomicBool::new(false),
             caches: Lock::new(Caches { first: ptr::null_mut() }),
             handles: AtomicU64::new(0),
             needs_collection: AtomicBool::new(false),

@@ -472,38 +472,43 @@ fn a_word_that_is_no_pointer_becomes_no_root() {
     assert_eq!(heap.get_root(0), Ok(Some(object)));
 }
 
-/// An array that is named twice: by its first value alone, and then by a part of it, or all.
+/// An array that is named several times, with another number of values each time.
 #[repr(C)]
-struct Twice {
-    one: PPtr<PPtr<u64>>,
-    some: PPtr<PPtr<u64>>,
-    all: PPtr<PPtr<u64>>,
+struct Several {
+    counts: [u64; 3],
+    all: [PPtr<PPtr<u64>>; 3],
 }
 
-// SAFETY: pointers, all of which are named.
-unsafe impl Trace for Twice {
-    const LAYOUT: u64 = crate::trace::hash("Twice", 0);
+// SAFETY: numbers, and pointers, all of which are named.
+unsafe impl Trace for Several {
+    const LAYOUT: u64 = crate::trace::hash("Several", 0);
 
     fn trace(&self, tracer: &mut Tracer<'_>) {
-        self.one.trace(tracer);
-        tracer.slice(&self.some, 3);
-        tracer.slice(&self.all, 10);
+        for (to, count) in self.all.iter().zip(self.counts) {
+            tracer.slice(to, count as usize);
+        }
     }
 }
 
 #[test]
 fn an_array_is_followed_as_far_as_the_longest_of_its_pointers_says() {
-    let heap = create(LEAST_BYTES + 3 * BLOCK_BYTES);
-    let (top, array) = (heap.alloc(24).unwrap(), heap.alloc(80).unwrap());
-    let offset = |object: NonNull<u8>| heap.core().offset(object.as_ptr());
-    let put = |object, number: usize, to| {
-        heap.core().store(offset(object) + number * 8, PPtr::<u64>::to(offset(to)).raw());
-    };
-    (0..3).for_each(|number| put(top, number, array));
-    for number in 0..10 {
-        put(array, number, heap.alloc(48).unwrap());
+    for counts in [[1, 3, 10], [10, 1, 3], [0, 1, 0], [1, 0, 1], [0, 0, 4], [0, 4, 10], [0, 0, 0]] {
+        let heap = create(LEAST_BYTES + 3 * BLOCK_BYTES);
+        let (top, array) = (heap.alloc(48).unwrap(), heap.alloc(80).unwrap());
+        let offset = |object: NonNull<u8>| heap.core().offset(object.as_ptr());
+        let put =
+            |object, number: usize, word| heap.core().store(offset(object) + number * 8, word);
+        let to = |object| PPtr::<u64>::to(offset(object)).raw();
+        for (number, count) in counts.into_iter().enumerate() {
+            put(top, number, count);
+            put(top, 3 + number, to(array));
+        }
+        for number in 0..10 {
+            put(array, number, to(heap.alloc(48).unwrap()));
+        }
+        heap.set_root(0, Some(top)).unwrap();
+        let (_, opened) = recovered(heap, &[RootType::numbered::<Several>(0)]);
+        let longest = counts.into_iter().max().unwrap();
+        assert_eq!(opened.collected.unwrap().live, 2 + longest, "{counts:?}");
     }
-    heap.set_root(0, Some(top)).unwrap();
-    let (_, opened) = recovered(heap, &[RootType::numbered::<Twice>(0)]);
-    assert_eq!(opened.collected.unwrap().live, 12);
 }
