@@ -11,7 +11,7 @@
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{Ordering::*, fence};
 
 use spandrel_os::vm;
 use spandrel_pages::PAGE_BYTES;
@@ -268,13 +268,15 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Returns the objects of threads that have ended while the heap stood still. To be called under the registry's lock: no thread ends
-    /// meanwhile.
+    /// Returns the objects of threads that have ended while the heap stood still. While it stands still again they wait.
     pub fn drain_orphans(&self) {
-        if !self.has_orphans.swap(false, Relaxed) {
+        // Either the thread that has ended finds the gate open, or the one that has opened it finds the mark.
+        fence(SeqCst);
+        if !self.has_orphans.load(Relaxed) || !self.ends.try_enter(0) {
             return;
         }
         let caches = self.caches.lock();
+        self.has_orphans.store(false, Relaxed);
         let mut next = caches.first;
         while let Some(cache) = NonNull::new(next) {
             // SAFETY: the list has this heap's caches, which are mapped; one without a place is no thread's as long as the list is locked.
@@ -284,6 +286,8 @@ impl<M: Medium> Core<M> {
             }
             next = cache.next;
         }
+        drop(caches);
+        self.ends.leave(0);
     }
 
     /// Objects in caches of threads that have ended.
@@ -342,15 +346,20 @@ unsafe fn drain<M: Medium>(core: *const (), cache: &Cache) {
     // SAFETY: promised by the caller.
     let core = unsafe { &*core.cast::<Core<M>>() };
     // A heap that stands still waits for a disk, or for another process: the end of a thread, and all that waits for that, does not.
-    if core.check_process().is_ok() {
-        if core.ends.try_enter(0) {
-            core.drain_cache(cache);
-            core.ends.leave(0);
-        } else {
-            core.has_orphans.store(true, Relaxed);
-        }
+    let is_ours = core.check_process().is_ok();
+    let is_drained = is_ours && core.ends.try_enter(0);
+    if is_drained {
+        core.drain_cache(cache);
+        core.ends.leave(0);
     }
     let caches = core.caches.lock();
     cache.place.set(ptr::null_mut());
+    if is_ours && !is_drained {
+        core.has_orphans.store(true, Relaxed);
+    }
     drop(caches);
+    if is_ours && !is_drained {
+        // The heap may have gone on in between.
+        core.drain_orphans();
+    }
 }

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::*;
 
 use spandrel_os::vm;
 use spandrel_pmem::Medium;
+use spandrel_sync::Gate;
 
 use crate::collections;
 use crate::error::Error;
@@ -12,6 +13,22 @@ use crate::heap::{Heap, core_bytes};
 use crate::registry;
 use crate::shared::Core;
 use crate::superblock::{ASKING, Record, State};
+
+/// The gate of threads that end, shut until this is dropped.
+struct Ends<'a>(&'a Gate<1>);
+
+impl<'a> Ends<'a> {
+    fn shut(gate: &'a Gate<1>) -> Self {
+        Gate::shut_all(&[gate]);
+        Self(gate)
+    }
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
 
 impl<M: Medium> Core<M> {
     /// Refuses to go on with a file that another process has truncated.
@@ -34,15 +51,14 @@ impl<M: Medium> Core<M> {
     fn still(&self, work: &mut dyn FnMut()) -> Result<(), Error> {
         {
             let _shut = self.gate.shut()?;
-            spandrel_sync::Gate::shut_all(&[&self.ends]);
+            let _ends = Ends::shut(&self.ends);
             let _roots = self.roots.lock();
             let _large = self.large.lock();
             let _partial = self.partial.each_ref().map(|partial| partial.lock());
             let _blocks = self.blocks.lock();
             work();
         }
-        self.ends.open();
-        registry::with(|| self.drain_orphans());
+        self.drain_orphans();
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::*};
 
-use spandrel_sync::Lock;
+use spandrel_sync::{CachePadded, Lock};
 
 use crate::error::Error;
 use crate::memory::{Table, Zeroed};
@@ -33,14 +33,14 @@ struct Entries {
 
 /// The arrays that were found more than once, or found empty.
 pub struct Longer {
-    shards: [Lock<Entries>; SHARDS],
+    shards: [CachePadded<Lock<Entries>>; SHARDS],
     has_empty: AtomicBool,
 }
 
 impl Longer {
     pub const fn new() -> Self {
         Self {
-            shards: [const { Lock::new(Entries { table: None, room: 0, len: 0 }) }; SHARDS],
+            shards: [const { CachePadded::new(Lock::new(Entries::NONE)) }; SHARDS],
             has_empty: AtomicBool::new(false),
         }
     }
@@ -70,6 +70,29 @@ impl Longer {
         }
     }
 
+    /// Whether all words of an object that was marked before are to be followed, since none of its values was: once.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    #[inline]
+    pub fn takes_words(&self, at: usize) -> Result<bool, Error> {
+        if self.has_empty.load(Acquire) { self.takes_words_slowly(at) } else { Ok(false) }
+    }
+
+    #[cold]
+    fn takes_words_slowly(&self, at: usize) -> Result<bool, Error> {
+        let mut shard = self.shard(at).lock();
+        if !shard.has(at) {
+            return Ok(false);
+        }
+        let followed = shard.followed(at)?;
+        let is_empty = *followed == 0;
+        if is_empty {
+            *followed = usize::MAX;
+        }
+        Ok(is_empty)
+    }
+
     #[cold]
     fn followed_slowly(&self, at: usize, count: usize) -> Result<usize, Error> {
         let mut shard = self.shard(at).lock();
@@ -93,6 +116,8 @@ fn hash(at: usize) -> usize {
 }
 
 impl Entries {
+    const NONE: Self = Self { table: None, room: 0, len: 0 };
+
     fn has(&self, at: usize) -> bool {
         // SAFETY: a place of the table.
         self.entry(at).is_some_and(|entry| unsafe { (*entry).at > 0 })
@@ -160,6 +185,10 @@ mod tests {
         longer.is_empty(96).unwrap();
         assert_eq!([96, 48, 96].map(|at| longer.followed(at, 1).unwrap()), [0, 1, 1]);
         longer.is_empty(96).unwrap();
+        assert!(![48, 96].iter().any(|at| longer.takes_words(*at).unwrap()));
+        longer.is_empty(32).unwrap();
+        assert_eq!([32, 32].map(|at| longer.takes_words(at).unwrap()), [true, false]);
+        assert_eq!(longer.followed(32, 9), Ok(usize::MAX));
         assert_eq!([(96, 1), (96, 3)].map(|(at, n)| longer.followed(at, n).unwrap()), [1, 1]);
     }
 }

@@ -317,7 +317,7 @@ impl<'a, M: Medium> Worker<'a, M> {
             if self.core.is_lost(found.block) {
                 return self.blocks_set_aside(found.block);
             }
-            if self.mark(&found) {
+            if self.mark(&found) || self.takes_words(&found) {
                 let to = Target { trace: None, bytes: 8, count: found.bytes / 8 };
                 self.push(Item { at: found.start, to });
             }
@@ -345,6 +345,15 @@ impl<'a, M: Medium> Worker<'a, M> {
                 return;
             }
         }
+    }
+
+    /// Whether a pointer that said that there is no value led to an object that was marked before, and nothing else did.
+    #[inline]
+    fn takes_words(&mut self, found: &Found) -> bool {
+        self.marks.longer.takes_words(found.start).unwrap_or_else(|why| {
+            self.failed = Some(why);
+            false
+        })
     }
 
     /// Marks an object. Returns how many of the values that a pointer names need not be followed: the pointer that led there first may have
