@@ -238,6 +238,7 @@ impl<'a> Engine<'a> {
         let ended = unsafe {
             match self.end_batch(memory, 0) {
                 Err(Error::TooLong) if self.needed() > self.capacity() => {
+                    notes.begin();
                     self.undo(heap, handles)?;
                     return self.end_batch(memory, 0).map(drop);
                 }

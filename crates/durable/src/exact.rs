@@ -110,7 +110,12 @@ impl Exact {
             }
         }
         let (is_atomic, order) = (before.is_some(), self.order);
-        self.order = self.order.saturating_add(1);
+        // Without an order of stores whole blocks are put back.
+        let Some(next) = order.checked_add(1) else {
+            self.is_full = true;
+            return;
+        };
+        self.order = next;
         let before = before.unwrap_or(0);
         let store = Store { at, before, bytes, order, is_atomic, ..Store::NONE };
         // SAFETY: within the buffer, which has room for `MOST` stores and is borrowed exclusively.

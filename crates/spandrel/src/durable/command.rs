@@ -87,6 +87,18 @@ pub(super) unsafe fn discard<S>(request: *mut ()) {
     unsafe { ((*request).discard)(request) }
 }
 
+/// Has a command run again that was refused, or whose result was to be: drops the result.
+///
+/// # Safety
+/// As for [`run`].
+pub(super) unsafe fn begin_again<S>(request: *mut ()) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        (*request.cast::<Request<S>>()).is_undone = false;
+        discard::<S>(request);
+    }
+}
+
 /// Whether the command that a pointer leads to is not to run again.
 ///
 /// # Safety

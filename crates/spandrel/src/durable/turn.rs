@@ -80,9 +80,11 @@ impl<S> Turn<'_, S> {
         }
     }
 
-    /// Runs each command as a batch of its own.
+    /// Runs each command as a batch of its own. What commands were refused for may be what others of the batch have done, which is undone.
     pub fn one_by_one(&mut self, batch: &Batch<'_>) {
         for entry in batch.iter() {
+            // SAFETY: the request is that of a command whose thread waits; this thread runs the batch, which was undone.
+            unsafe { command::begin_again::<S>(entry.request()) };
             let mut request = core::iter::once(entry.request());
             let outcome = self.log.engine().check().and_then(|()| self.commands(&mut request));
             let outcome = match outcome {
@@ -143,7 +145,8 @@ impl<S> Turn<'_, S> {
         }
     }
 
-    /// A command that panics, or that is not to be, is undone with all others, which run once more without it.
+    /// A command that panics, or that is not to be, is undone with those before it, which run once more without it. Those behind it run for the first
+    /// time then: they see nothing of it, and what they are refused for is durable, or becomes so with them.
     ///
     /// # Safety
     /// The requests are those of commands whose threads wait; this thread has begun the batch.
@@ -158,12 +161,9 @@ impl<S> Turn<'_, S> {
                 if let Some(plain) = self.plain {
                     plain.begin_batch(self.arena);
                 }
-                let mut is_well = true;
-                for request in requests.clone() {
-                    if !command::is_undone::<S>(request) {
-                        is_well &= command::run::<S>(request, self.state);
-                    }
-                }
+                let mut to_run =
+                    requests.clone().filter(|request| !command::is_undone::<S>(*request));
+                let is_well = to_run.all(|request| command::run::<S>(request, self.state));
                 // A command has forked, and this is the child: the files are the parent's, and the thread of the log too.
                 if self.arena.is_forked() {
                     return Err(self.log.engine().refuse(Error::Forked));

@@ -11,6 +11,7 @@ mod kills;
 mod power;
 mod refused;
 mod traced;
+mod verdicts;
 mod versions;
 mod waits;
 
