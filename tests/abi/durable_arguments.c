@@ -147,7 +147,7 @@ static void openings(void) {
         options.block_size = blocks[i];
         FAILS(EINVAL, !opened(&options, ".never"));
     }
-    /* More clients than there may be are as many as there may be; a limit that is too high or too low is one that is possible. */
+    /* More clients than there may be are refused; a limit that is too high or too low is one that is possible. */
     const size_t numbers[] = {1, 1 << 20, SIZE_MAX / 2, SIZE_MAX};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         spandrel_durable_options options = durable_options();
@@ -155,6 +155,10 @@ static void openings(void) {
         options.limit = numbers[i];
         char suffix[32];
         snprintf(suffix, sizeof suffix, ".numbers%zu", i);
+        if (numbers[i] > 1024) {
+            FAILS(EINVAL, !opened(&options, suffix));
+            options.clients = 1024;
+        }
         errno = 0;
         spandrel_durable *db = opened(&options, suffix);
         if (!db) {
