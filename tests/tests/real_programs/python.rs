@@ -138,6 +138,7 @@ fn python_regression_tests_in_native() {
 }
 
 #[test]
+#[ignore = "minutes: make soak"]
 fn python_regression_tests_in_template() {
     let _alone = heavy();
     for mode in subject().modes(&["template=brug"]) {
@@ -146,6 +147,7 @@ fn python_regression_tests_in_template() {
 }
 
 #[test]
+#[ignore = "minutes: make soak"]
 fn python_regression_tests_in_switch() {
     let _alone = heavy();
     for mode in subject().modes(&["switch"]) {
