@@ -513,19 +513,21 @@ fn an_array_is_followed_as_far_as_the_longest_of_its_pointers_says() {
     }
 }
 
-/// The same word is an array without values, by its type, and a word of no type.
+/// One object says by its type that an array has no values, and another one of no type has a word that leads there: in either order.
 #[test]
 fn an_array_that_was_found_empty_is_followed_by_a_word_that_may_be_a_pointer() {
     for first in [0, 1] {
         let heap = create(LEAST_BYTES + 3 * BLOCK_BYTES);
-        let (top, array) = (heap.alloc(48).unwrap(), heap.alloc(80).unwrap());
+        let (top, other) = (heap.alloc(48).unwrap(), heap.alloc(48).unwrap());
+        let (array, value) = (heap.alloc(80).unwrap(), heap.alloc(48).unwrap());
         let offset = |object: NonNull<u8>| heap.core().offset(object.as_ptr());
         let to = |object| PPtr::<u64>::to(offset(object)).raw();
         heap.core().store(offset(top) + 24, to(array));
-        heap.core().store(offset(array) + 16, to(heap.alloc(48).unwrap()));
+        heap.core().store(offset(other), to(array));
+        heap.core().store(offset(array) + 16, to(value));
         heap.set_root(first, Some(top)).unwrap();
-        heap.set_root(1 - first, Some(array)).unwrap();
+        heap.set_root(1 - first, Some(other)).unwrap();
         let (_, opened) = recovered(heap, &[RootType::numbered::<Several>(first)]);
-        assert_eq!(opened.collected.unwrap().live, 3, "{first}");
+        assert_eq!(opened.collected.unwrap().live, 4, "{first}");
     }
 }
