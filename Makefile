@@ -103,12 +103,12 @@ tsan:
 		-- --skip a_slice_is_claimed_among_the_usable_tebibytes_or_not_at_all
 	$(TSAN) -p spandrel --test modes --test process_mode --test monitor --test limit --test early --test counters
 
-soak:
+soak: setup build
 	SPANDREL_SOAK=10000 cargo test --locked --profile soak -p spandrel-pheap --test soak
 	SPANDREL_SOAK=10000 cargo test --locked --profile soak -p spandrel-durable --lib -- --nocapture crash::seeded
 	SPANDREL_SOAK=10000 cargo test --locked --profile soak -p spandrel --test durable -- --nocapture histories:: injected:: power::
 	SPANDREL_SOAK=10000 cargo test --locked --profile soak -p spandrel --test plain --test translated kills_leave
-	cargo test --locked -p spandrel-tests --test real_programs -- --include-ignored --test-threads 2 python_regression
+	SPANDREL_SOAK=1 cargo test --locked -p spandrel-tests --test real_programs -- --include-ignored --test-threads 2
 	SPANDREL_SOAK=1 cargo test --locked --release -p spandrel --test translated what_commands
 	SPANDREL_SOAK=50 cargo test --locked -p spandrel-tests --test durable_translated -- --nocapture --test-threads 1
 	SPANDREL_SOAK=100 cargo test --locked --release -p spandrel-capture --lib random_programs

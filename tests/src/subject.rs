@@ -24,6 +24,9 @@ pub const ALLOCATORS: u8 = 6;
 /// The modes that the real programs are run in.
 pub const REAL_MODES: &[&str] = &["auto", "native", "template=brug", "switch"];
 
+/// Those of them that programs which take long are run in.
+pub const MAIN_MODES: &[&str] = &["auto", "native"];
+
 /// What is preloaded.
 pub struct Subject {
     library: Option<PathBuf>,

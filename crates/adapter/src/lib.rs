@@ -49,6 +49,9 @@ pub struct Adapter {
     /// Functions that send nothing in the middle of a command.
     #[serde(default)]
     pub held: Vec<Held>,
+    /// Functions that end the program, or write its data.
+    #[serde(default)]
+    pub commit: Vec<Commit>,
     /// Functions that hand work to another thread.
     #[serde(default)]
     pub at_once: Vec<AtOnce>,
@@ -290,6 +293,14 @@ pub struct AtOnce {
     pub array: usize,
 }
 
+/// A function before which the batch is committed: with it the program begins to end, or to write its data to a file of its own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Commit {
+    /// Its name.
+    pub function: String,
+}
+
 /// A function that returns the number of bytes which the program uses: those of the state that was recovered are added.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -486,6 +497,7 @@ impl Adapter {
             .chain(self.held.iter().flat_map(|rule| {
                 [&rule.function, &rule.queues, &rule.begins, &rule.serves].map(String::as_str)
             }))
+            .chain(self.commit.iter().map(|rule| rule.function.as_str()))
             .chain(self.counts.iter().map(|rule| rule.function.as_str()))
             .chain(self.process.functions.iter().map(String::as_str))
     }

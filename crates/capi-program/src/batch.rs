@@ -1,6 +1,8 @@
 //! The batch that the thread of commands has open: from the first command until something is sent, or waited for.
 
 use std::cell::UnsafeCell;
+use std::collections::HashSet;
+use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
@@ -23,8 +25,10 @@ struct Own {
     client: *mut Client<'static, State>,
     batch: Option<OpenBatch<'static, State>>,
     roots: Roots,
-    /// Those that are to have something of the batch, one or more times each.
-    clients: Vec<usize>,
+    /// Those that are to have something of the batch.
+    clients: HashSet<usize>,
+    /// The one of them that was noted last; most replies of a batch follow one another.
+    last: usize,
     /// It was said that the log is not brought into the state's file.
     has_told: bool,
 }
@@ -57,7 +61,8 @@ pub fn begin(handle: *const SpandrelDurable, client: Client<'static, State>, roo
             client,
             batch: None,
             roots,
-            clients: Vec::new(),
+            clients: HashSet::new(),
+            last: 0,
             has_told: false,
         })
     };
@@ -178,11 +183,28 @@ pub fn rest() {
     }
 }
 
+/// The program is about to read from a descriptor, or to accept there: where that may wait, the batch of the thread is committed.
+pub fn before_reading(descriptor: c_int) {
+    if THREAD.load(Relaxed) != me() || current::is_inside() || !is_open() {
+        return;
+    }
+    let waits = || {
+        // SAFETY: no preconditions.
+        let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
+        flags >= 0 && flags & libc::O_NONBLOCK == 0
+    };
+    // An event loop reads from many clients in one batch: none of its descriptors waits.
+    if own().is_some_and(|own| own.batch.is_some()) && waits() {
+        commit_open();
+    }
+}
+
 #[inline(never)]
 fn commit_open() {
     let Some(own) = own() else { return };
     let Some(batch) = own.batch.take() else { return };
     own.clients.clear();
+    own.last = 0;
     memory::free_queued(batch.arena());
     // SAFETY: the thread runs the batch, and no command.
     unsafe { own.roots.keep(batch.arena()) };
@@ -218,19 +240,21 @@ pub fn note_client(client: usize) {
         return;
     }
     let own = own().filter(|own| own.batch.is_some());
-    if let Some(own) = own.filter(|own| own.clients.last() != Some(&client)) {
-        own.clients.push(client);
+    if let Some(own) = own.filter(|own| own.last != client) {
+        own.clients.insert(client);
+        own.last = client;
     }
 }
 
 /// A client begins: what was to be had by another one at that address is not its own.
 pub fn forget_client(client: usize) {
     if let Some(own) = own() {
-        own.clients.retain(|other| *other != client);
+        own.clients.remove(&client);
+        own.last = 0;
     }
 }
 
-/// Whether a client is to have something of the batch that the thread has open, in the middle of a command of it. Complexity: a look at each reply of the batch.
+/// Whether a client is to have something of the batch that the thread has open, in the middle of a command of it. Complexity: O(1).
 pub fn holds(client: usize) -> bool {
     IS_SERVING.load(Relaxed) && is_open() && own().is_some_and(|own| own.clients.contains(&client))
 }

@@ -36,6 +36,8 @@ pub enum Rule {
     Queues,
     /// A client begins with it.
     Begins,
+    /// The batch is committed first.
+    Commit,
     /// It serves clients, also within a command.
     Serves,
     /// Its first argument is called at once, with the address of an array that begins with this argument.
@@ -72,7 +74,7 @@ pub struct Call {
 const STACK: usize = 8;
 
 // The way in: `r11` has the number. Registers that a caller does not keep are the function's arguments, and are there again where it goes on; those of vectors are not, so that a function
-// with arguments of floating point cannot be named.
+// with arguments of floating point cannot be named. Of what it returns `rax` is passed on.
 core::arch::global_asm!(
     ".pushsection .text.spandrel_program_enter, \"ax\", @progbits",
     ".hidden spandrel_program_enter",
@@ -159,6 +161,10 @@ unsafe extern "C" fn decide(call: *mut Call) -> usize {
         Rule::Queues => {
             batch::note_client(call.arguments[0]);
             if is_inside { WITHIN } else { hook.original }
+        }
+        Rule::Commit => {
+            batch::commit();
+            hook.original
         }
         Rule::Begins => {
             batch::forget_client(call.arguments[0]);

@@ -157,6 +157,7 @@ fn prepare(directory: PathBuf, adapter: &Adapter) -> Result<Loaded, String> {
         rules.push((&held.begins, Rule::Begins));
         rules.push((&held.serves, Rule::Serves));
     }
+    rules.extend(adapter.commit.iter().map(|commit| (commit.function.as_str(), Rule::Commit)));
     for counts in &adapter.counts {
         rules.push((&counts.function, Rule::Counts));
     }

@@ -1,14 +1,14 @@
 //! Functions of the C library that send, wait, begin a process or a thread, or are about the thread's mask of signals: before they do, the batch of the thread is committed. While it is
 //! open, signals are held.
 //!
-//! So what a program sends was durable before, by whatever way its replies go; and all commands that it runs between two of these functions are one batch.
+//! So what a program sends by one of these was durable before; and all commands that it runs between two of these functions are one batch.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::{
     FILE, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, pid_t, pollfd,
-    posix_spawn_file_actions_t, posix_spawnattr_t, pthread_attr_t, pthread_t, sigset_t, size_t,
-    sockaddr, socklen_t, ssize_t, timespec, timeval,
+    posix_spawn_file_actions_t, posix_spawnattr_t, pthread_attr_t, pthread_t, sem_t, siginfo_t,
+    sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 
 use crate::memory::Next;
@@ -56,10 +56,52 @@ outputs! {
     pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, start: *mut c_void, argument: *mut c_void) -> c_int;
     posix_spawn(child: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, words: *const *mut c_char, environment: *const *mut c_char) -> c_int;
     posix_spawnp(child: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, words: *const *mut c_char, environment: *const *mut c_char) -> c_int;
+    daemon(keeps_directory: c_int, keeps_descriptors: c_int) -> c_int;
+    execv(path: *const c_char, words: *const *const c_char) -> c_int;
+    execve(path: *const c_char, words: *const *const c_char, environment: *const *const c_char) -> c_int;
+    execvp(file: *const c_char, words: *const *const c_char) -> c_int;
+    execvpe(file: *const c_char, words: *const *const c_char, environment: *const *const c_char) -> c_int;
+    fexecve(fd: c_int, words: *const *const c_char, environment: *const *const c_char) -> c_int;
+    wait(status: *mut c_int) -> pid_t;
+    waitpid(child: pid_t, status: *mut c_int, options: c_int) -> pid_t;
+    sem_wait(semaphore: *mut sem_t) -> c_int;
+    pthread_join(thread: pthread_t, result: *mut *mut c_void) -> c_int;
+    sigwait(signals: *const sigset_t, signal: *mut c_int) -> c_int;
+    sigwaitinfo(signals: *const sigset_t, about: *mut siginfo_t) -> c_int;
+    sigtimedwait(signals: *const sigset_t, about: *mut siginfo_t, time: *const timespec) -> c_int;
+    pwrite(fd: c_int, bytes: *const c_void, len: size_t, at: off_t) -> ssize_t;
+    pwrite64(fd: c_int, bytes: *const c_void, len: size_t, at: off_t) -> ssize_t;
+    pwritev(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t;
+    splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
+    vmsplice(to: c_int, parts: *const iovec, count: size_t, flags: c_uint) -> ssize_t;
+    mq_send(queue: c_int, bytes: *const c_char, len: size_t, priority: c_uint) -> c_int;
+    msgsnd(queue: c_int, message: *const c_void, len: size_t, flags: c_int) -> c_int;
+    fflush(stream: *mut FILE) -> c_int;
+    fclose(stream: *mut FILE) -> c_int;
     system(command: *const c_char) -> c_int;
     popen(command: *const c_char, kind: *const c_char) -> *mut FILE;
     pthread_sigmask(how: c_int, new: *const sigset_t, old: *mut sigset_t) -> c_int;
     sigprocmask(how: c_int, new: *const sigset_t, old: *mut sigset_t) -> c_int;
+}
+
+/// Functions with a descriptor as the first argument, at which the thread may wait.
+macro_rules! inputs {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(outputs! { batch::before_reading(fd); $name(fd: c_int $(, $argument: $type)*) -> $result; })*
+    };
+}
+
+inputs! {
+    read(bytes: *mut c_void, len: size_t) -> ssize_t;
+    readv(parts: *const iovec, count: c_int) -> ssize_t;
+    recv(bytes: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
+    recvfrom(bytes: *mut c_void, len: size_t, flags: c_int, from: *mut sockaddr, from_len: *mut socklen_t) -> ssize_t;
+    recvmsg(message: *mut msghdr, flags: c_int) -> ssize_t;
+    accept(address: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    accept4(address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
+    connect(address: *const sockaddr, len: socklen_t) -> c_int;
+    __read_chk(bytes: *mut c_void, len: size_t, room: size_t) -> ssize_t;
+    __recv_chk(bytes: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t;
 }
 
 /// A child that shares its parent's memory would commit the parent's batch, and would have its mask: it is one of a fork.

@@ -128,8 +128,13 @@ pub unsafe fn reached(hook: &Hook, arguments: &Arguments) -> usize {
         };
         // SAFETY: this thread runs the first batch of the state, and the arena lies behind an `Arc`; the program has reached the point.
         unsafe {
+            let is_new = Roots::is_empty(arena)?;
+            if !is_new && !Roots::are_there(arena, &program.roots)? {
+                refuse(format_args!(
+                    "{directory}: the state was made by another program, or with another adapter; name another directory for this one"
+                ));
+            }
             translated::begin_with(arena, more)?;
-            let is_new = !Roots::are_there(arena, &program.roots)?;
             let roots = match is_new {
                 true => Roots::move_in(arena, &program.roots)?,
                 false => Roots::lead_back(arena, &program.roots)?,

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use capi_durable::failure::Failure;
 use spandrel::durable::Arena;
 use spandrel_adapter::Root;
+use spandrel_pheap::ROOT_COUNT;
 use spandrel_pmem::Notes as _;
 
 use crate::load::Array;
@@ -74,8 +75,25 @@ impl Roots {
     /// # Errors
     /// Those of the heap.
     pub fn are_there(arena: &Arena, arrays: &[Array]) -> Result<bool, Failure> {
-        let Some(first) = arrays.first() else { return Ok(false) };
-        Ok(find(arena, &format!("{PREFIX}{}", first.rule.name))?.is_some())
+        for array in arrays {
+            if find(arena, &format!("{PREFIX}{}", array.rule.name))?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether a state has no root at all: no program has used it.
+    ///
+    /// # Errors
+    /// Those of the heap.
+    pub fn is_empty(arena: &Arena) -> Result<bool, Failure> {
+        for index in 0..ROOT_COUNT {
+            if arena.get_root(index)?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Of the words that `kept` finds or makes for each array, and for where its variables lie.
@@ -113,11 +131,16 @@ impl Roots {
             let kept = make(arena, (at.len() + 1) * size_of::<usize>())?;
             let words = kept.cast::<usize>();
             for (number, place) in at.iter().enumerate() {
+                let place = *place as *mut usize;
+                // SAFETY: a variable of the program.
+                let old = unsafe { place.read() } as *const u8;
+                // One that leads nowhere yet: a list without elements.
+                if old.is_null() {
+                    continue;
+                }
                 let object = make(arena, rule.object_bytes)?;
                 // SAFETY: the adapter says that the variable leads to an object of as many bytes; the other one was made for them.
                 unsafe {
-                    let place = *place as *mut usize;
-                    let old = *place as *const u8;
                     object.as_ptr().copy_from_nonoverlapping(old, rule.object_bytes);
                     place.write(object.as_ptr() as usize);
                     words.add(number + 1).write(object.as_ptr() as usize);

@@ -81,10 +81,10 @@ pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
 
 /// Writes a file by `fill`. Where that fails, a file that was not there before is removed: a part of it is of no use.
 pub fn or_removed<T, E>(path: &Path, fill: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-    let was_there = path.symlink_metadata().is_ok();
+    let was_there = path.metadata().is_ok();
     fill().inspect_err(|_| {
         if !was_there {
-            let _ = std::fs::remove_file(path);
+            let _ = std::fs::remove_file(place(path));
         }
     })
 }
@@ -95,13 +95,14 @@ pub fn not_written(path: &Path, why: &dyn std::fmt::Display) -> Failure {
 }
 
 fn check_writable(path: &Path) -> Result<(), Failure> {
-    let was_there = path.symlink_metadata().is_ok();
+    // Through a link: what it leads to.
+    let was_there = path.metadata().is_ok();
     let opened = OpenOptions::new().append(true).create(true).open(path);
     opened.map_err(|why| not_written(path, &why))?;
     if was_there {
         return Ok(());
     }
-    std::fs::remove_file(path).map_err(|why| not_written(path, &why))
+    std::fs::remove_file(place(path)).map_err(|why| not_written(path, &why))
 }
 
 /// Where a path leads, whether there is a file or not.
@@ -171,6 +172,10 @@ mod tests {
             .unwrap();
         assert_eq!(std::fs::read_to_string(there).unwrap(), "kept");
         assert!(!new.exists(), "nothing is made by looking");
+        let link = here.join("link");
+        std::os::unix::fs::symlink("new", &link).unwrap();
+        check(&[("--out", Some(&link))], &[]).unwrap();
+        assert!(!new.exists() && link.is_symlink(), "nor through a link");
         let message = refused(&[("--out", Some(Path::new("/no/such/x.svg")))], &[]);
         assert!(message.contains("/no/such/x.svg"), "{message}");
     }

@@ -335,11 +335,11 @@ impl<M: Medium> Core<M> {
         Ok(true)
     }
 
-    /// The sums of a region, which are those of its line. On an atomic medium also a heap that was not closed has exact headers and mark bits; the
-    /// lines of regions that it has changed are older.
+    /// The sums of a region, which are those of its line. Where headers and mark bits are exact though the heap was not closed, the lines of regions
+    /// that it has changed are older.
     fn sums_of_region(&self, region: usize) -> Result<[u64; 2], Error> {
         let is_changed = || self.stamp(region).map(|stamp| stamp > self.record.lock().closed);
-        if self.medium.is_atomic() && is_changed()? {
+        if self.is_exact() && is_changed()? {
             return Ok(self.sum_region(region));
         }
         self.verify_region(region)

@@ -46,6 +46,8 @@ pub struct Options<'a> {
     layout: u64,
     types: &'a [RootType<'a>],
     recovers: bool,
+    /// See [`Heap::take_as_replica`].
+    is_replica: bool,
     is_read_only: bool,
     wait: Duration,
     forgets_log: bool,
@@ -122,6 +124,7 @@ impl<'a> Options<'a> {
             layout: 0,
             types: &[],
             recovers: true,
+            is_replica: false,
             is_read_only: false,
             wait: WAIT,
             forgets_log: false,
@@ -176,6 +179,12 @@ impl<'a> Options<'a> {
     /// A heap that was not closed is opened without recovery: it refuses allocations before [`Heap::collect`].
     pub const fn offline(mut self) -> Self {
         self.recovers = false;
+        self
+    }
+
+    /// See [`Heap::take_as_replica`].
+    pub(crate) const fn replica(mut self) -> Self {
+        self.is_replica = true;
         self
     }
 
@@ -282,7 +291,12 @@ impl<'a> Options<'a> {
         registry::check_free()?;
         of_one_file(|| {
             let media = self.open_medium(&path)?;
-            Heap::open(media, self.layout, self.recovers.then_some(self.types))
+            let recovers = self.recovers && !self.is_replica;
+            let opened = Heap::open(media, self.layout, recovers.then_some(self.types))?;
+            if self.is_replica {
+                opened.0.take_as_replica();
+            }
+            Ok(opened)
         })
         .inspect(|(heap, _)| bind(heap))
     }

@@ -14,6 +14,7 @@ use crate::heap::Heap;
 use crate::identify::identity_of;
 use crate::layout::BLOCK_BYTES;
 use crate::partial::Partial;
+pub use crate::shrink::shrink_replica;
 use crate::superblock::{Identity, Record, State};
 use crate::window;
 
@@ -86,6 +87,14 @@ impl<M: Medium> Heap<M> {
         let identity = Identity { uuid, base, medium: Choice::Logged };
         crate::heap::format(&medium, identity, layout)?;
         Self::open(medium, layout, Some(&[])).map(|(heap, _)| heap)
+    }
+
+    /// The file of this heap is a replica between two batches. Its headers and mark bits are exact, also if it was not closed: it needs no collection, which
+    /// would free what no word that is aligned and a plain address leads to.
+    pub fn take_as_replica(&self) {
+        let core = self.core();
+        core.is_replica.store(true, Relaxed);
+        core.needs_collection.store(false, Relaxed);
     }
 
     /// Forgets what is known beside the memory, whose bytes were put back to what they were at an earlier time. The memory has the length of that time again. Where it

@@ -86,6 +86,8 @@ pub struct Core<M: Medium> {
     pub handles: AtomicU64,
     /// The heap was not closed, and no collection has marked its reachable objects yet.
     pub needs_collection: AtomicBool,
+    /// Headers and mark bits are exact though the heap was not closed, on a medium that is not atomic itself; see [`Core::is_exact`].
+    pub is_replica: AtomicBool,
     /// The callback of [`crate::Heap::free`]; see [`crate::Heap::set_free_callback`].
     pub callback: AtomicPtr<()>,
     pub callback_data: AtomicPtr<u8>,
@@ -142,6 +144,7 @@ impl<M: Medium> Core<M> {
             caches: Lock::new(Caches { first: ptr::null_mut() }),
             handles: AtomicU64::new(0),
             needs_collection: AtomicBool::new(false),
+            is_replica: AtomicBool::new(false),
             callback: AtomicPtr::new(ptr::null_mut()),
             callback_data: AtomicPtr::new(ptr::null_mut()),
             medium,
@@ -254,6 +257,12 @@ impl<M: Medium> Core<M> {
     /// Refuses an operation that needs a collection first.
     pub fn check_collected(&self) -> Result<(), Error> {
         if self.needs_collection.load(Relaxed) { Err(Error::NeedsRecovery) } else { Ok(()) }
+    }
+
+    /// Whether headers and mark bits are those of a moment between two operations, also of a heap that was not closed: its medium is atomic, or
+    /// the file is the replica of such a medium.
+    pub fn is_exact(&self) -> bool {
+        self.medium.is_atomic() || self.is_replica.load(Relaxed)
     }
 
     /// The class of the small object that begins at an offset; `None` also for blocks that are not scanned.

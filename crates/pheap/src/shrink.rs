@@ -75,8 +75,9 @@ impl Options<'_> {
     /// As for [`Options::open`] and [`Heap::close`](crate::Heap::close). The heap is whole in any case.
     pub fn shrink(&self, path: impl AsRef<[u8]>) -> Result<Shrunk, Error> {
         let path = path.as_ref();
-        // Blocks without objects become free when it is closed.
+        // Blocks without objects become free when it is closed, of those that were looked at.
         let (heap, _) = self.open(path)?;
+        heap.core().scan_to(usize::MAX)?;
         let from = heap.bytes();
         heap.close()?;
         let (heap, _) = self.open(path)?;
@@ -89,6 +90,14 @@ impl Options<'_> {
         let is_cut = to < from && cut(path, to as u64)?;
         Ok(Shrunk { from: from as u64, to: if is_cut { to } else { from } as u64 })
     }
+}
+
+/// Cuts the file of a replica that is between two batches, also of one that was not closed. Nothing is collected: what is allocated stays, whatever leads to it.
+///
+/// # Errors
+/// As for [`Options::shrink`].
+pub fn shrink_replica(path: impl AsRef<[u8]>) -> Result<Shrunk, Error> {
+    Options::new().replica().shrink(path)
 }
 
 /// Cuts the file of a heap that was closed to `to` bytes. False: the heap was used since, or another file has its path, and nothing was cut.

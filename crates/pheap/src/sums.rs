@@ -291,7 +291,7 @@ impl<M: Medium> Core<M> {
         for region in self.own_regions().take_while(|region| *region < scanned) {
             self.set_line(region, self.region_sums(region));
         }
-        if !self.medium.is_atomic() {
+        if !self.is_exact() {
             return;
         }
         // An earlier session has changed others and was not closed: their lines are older than their headers, which are exact.

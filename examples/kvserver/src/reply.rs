@@ -3,10 +3,20 @@
 use redis_protocol::resp2::encode::encode_borrowed;
 use redis_protocol::resp2::types::BorrowedFrame;
 
+use std::borrow::Cow;
+
 use crate::numbers;
 
 /// The most bytes of a command's reply. One that names a long value again and again asks for more than any memory holds.
 pub const MOST_REPLY: usize = 1 << 30;
+
+/// The most bytes of a request's word that an error has.
+const MOST_OF_WORD: usize = 128;
+
+/// The beginning of a request's word, as an error has it.
+pub fn short(word: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(word.get(..MOST_OF_WORD).unwrap_or(word))
+}
 
 /// Replies, one behind the other.
 #[derive(Default, Debug)]

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
 use std::process::ExitCode;
@@ -38,16 +38,35 @@ const MISUSED: u8 = 2;
 pub fn main() -> ExitCode {
     let options = Options::parse();
     let checked = options.check_socket().and_then(|()| options.password());
-    let (why, code) = match checked.map(|password| run(&options, password)) {
+    let Failed { why, code } = match checked.map(|password| run(&options, password)) {
         Ok(Ok(())) => return ExitCode::SUCCESS,
-        Ok(Err(why)) => (why, ExitCode::FAILURE),
-        Err(why) => (why, MISUSED.into()),
+        Ok(Err(failed)) => failed,
+        Err(why) => Failed::by_input(why),
     };
     complain!("kvserver: {why}");
-    code
+    code.into()
 }
 
-fn run(options: &Options, password: Option<String>) -> Result<(), String> {
+/// Why the server ends, and its exit code.
+struct Failed {
+    why: String,
+    code: u8,
+}
+
+impl Failed {
+    /// What was given cannot be used.
+    fn by_input(why: String) -> Self {
+        Self { why, code: MISUSED }
+    }
+}
+
+impl From<String> for Failed {
+    fn from(why: String) -> Self {
+        Self { why, code: 1 }
+    }
+}
+
+fn run(options: &Options, password: Option<String>) -> Result<(), Failed> {
     // From here on a signal waits until the server is there to end.
     let mut signals =
         Signals::new([SIGTERM, SIGINT, caretaker::REOPEN]).map_err(|why| why.to_string())?;
@@ -65,7 +84,7 @@ fn run(options: &Options, password: Option<String>) -> Result<(), String> {
     // Those of the caretaker and of copies beside them.
     settings = settings.clients(threads + 4);
     let most_clients = most_clients(threads)?;
-    let mut db = open(options, &settings).map_err(|why| why.to_string())?;
+    let mut db = open(options, &settings).map_err(|why| Failed::by_input(why.to_string()))?;
     loop {
         let directory = options.directory.clone();
         let mut server = Server::new(directory, db.medium().to_owned(), threads, password.clone());
@@ -80,7 +99,7 @@ fn run(options: &Options, password: Option<String>) -> Result<(), String> {
         let closed = db.close().map_err(|why| format!("{}: {why}", options.directory.display()));
         // What was not acknowledged is there or not, as after a kill: clients connect again.
         if served? != caretaker::REOPEN {
-            return closed;
+            return Ok(closed?);
         }
         say!(
             "kvserver: {}: the disk has room again; the state is opened anew",
@@ -149,9 +168,11 @@ fn serve(
     db: &Durable<State>,
     options: &Options,
     signals: &mut Signals,
-) -> Result<i32, String> {
+) -> Result<i32, Failed> {
     let socket = options.socket();
-    let (listeners, addresses) = listen(options, &socket)?;
+    let (listeners, addresses) = listen(options, &socket).map_err(Failed::by_input)?;
+    // Another server may have the name when this one ends.
+    let own = place_of(&socket);
     let table = Table::new();
     let system = |why: io::Error| why.to_string();
     let mut inboxes = Vec::new();
@@ -190,8 +211,16 @@ fn serve(
         ended.map(|()| signal.unwrap_or(SIGTERM))
     });
     // The next server makes its own.
-    let _ = fs::remove_file(&socket);
-    served.map_err(system)
+    if own.is_some() && place_of(&socket) == own {
+        let _ = fs::remove_file(&socket);
+    }
+    Ok(served.map_err(system)?)
+}
+
+/// By what a file is known, whatever its name is: its number, which a later file may get, and when it was made.
+fn place_of(path: &Path) -> Option<[i64; 4]> {
+    let file = fs::symlink_metadata(path).ok()?;
+    Some([file.dev() as i64, file.ino() as i64, file.ctime(), file.ctime_nsec()])
 }
 
 /// Ends the server if a thread of it has failed.

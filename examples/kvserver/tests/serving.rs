@@ -480,3 +480,50 @@ fn where_the_disk_is_full_writes_are_refused_and_reads_go_on() {
         assert_eq!(client.integer(&format!("STRLEN key{key}")), 100_000);
     }
 }
+
+/// A word of a request that is refused is in the error with its beginning.
+#[test]
+fn an_error_is_short_whatever_it_names() {
+    let (_place, server) = started(&[]);
+    let mut client = server.client();
+    let long = "\u{fffd}".repeat(1 << 20);
+    for words in [
+        &["CLIENT", &long][..],
+        &["EXPIRE", "key", "1", &long],
+        &["HELLO", "2", &long],
+        &[&long],
+        &["GET", "key", &long],
+    ] {
+        let reply = client.call(words);
+        let Frame::Error(text) = &reply else { panic!("{reply:?}") };
+        assert!(text.len() < 1024, "{} bytes", text.len());
+        assert_eq!(client.text("PING"), "PONG");
+    }
+}
+
+/// A server that ends has lost its socket's name to another one.
+#[test]
+fn a_socket_of_another_server_is_left_alone() {
+    let (place, mut server) = started(&[]);
+    let socket = server.socket().to_path_buf();
+    std::fs::remove_file(&socket).unwrap();
+    let second = place.path().join("second");
+    let other = Server::start(&second, &["--socket", socket.to_str().unwrap()]);
+    assert!(server.end());
+    assert_eq!(common::Client::new(&socket).text("PING"), "PONG");
+    drop(other);
+}
+
+#[test]
+fn what_cannot_be_used_ends_with_2() {
+    let place = tempfile::tempdir().unwrap();
+    let (file, state) = (place.path().join("file"), place.path().join("state"));
+    std::fs::write(&file, "mine").unwrap();
+    let mut no_socket = common::command(&state);
+    no_socket.arg("--socket").arg(&file);
+    for mut command in [common::command(&file), no_socket] {
+        let out = command.output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.code() == Some(2) && said.contains("/file"), "{said}");
+    }
+}

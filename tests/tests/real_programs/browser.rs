@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::compare::{heavy, program_file, same_in_every_mode};
+use crate::compare::{heavy, program_file, same_in_main_modes};
 
 /// Not every distribution has it as a package.
 fn is_installed() -> bool {
@@ -19,7 +19,7 @@ fn chromium() {
     let _alone = heavy();
     let page = format!("file://{}", program_file("page.html").display());
     let headless = ["--headless", "--no-sandbox", "--disable-gpu"];
-    same_in_every_mode(|run| {
+    same_in_main_modes(|run| {
         let version = run.job("chromium").args(headless).arg("--version").run();
         let job = run.job("chromium").args(headless).args(["--dump-dom", &page]);
         let dumped = job.timeout(Duration::from_secs(120)).memory_cap(16 << 30).run();

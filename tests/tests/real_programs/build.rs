@@ -1,12 +1,12 @@
 //! Compilers and make.
 
-use crate::compare::{Run, account, heavy, loads_into, program_file, same_in_every_mode};
+use crate::compare::{Run, account, heavy, loads_into, program_file, same_in_main_modes};
 
 #[test]
 fn gxx_with_heavy_templates() {
     let _alone = heavy();
     loads_into("g++", &["--version"]);
-    same_in_every_mode(|run| {
+    same_in_main_modes(|run| {
         let source = program_file("templates.cc");
         let compile = |output: &str, more: &[&str]| {
             let job = run.job("g++").args(["-std=c++17", "-O1", "-frandom-seed=1"]);
@@ -28,7 +28,7 @@ fn gxx_with_heavy_templates() {
 fn gcc_with_link_time_optimization() {
     let _alone = heavy();
     loads_into("gcc", &["--version"]);
-    same_in_every_mode(|run| {
+    same_in_main_modes(|run| {
         project(run);
         let build = "gcc -flto=2 -O2 -frandom-seed=1 -o program *.c && ./program";
         account(&run.shell("sh", build), 0)
@@ -69,7 +69,7 @@ fn project(run: &Run<'_>) {
 fn make_with_two_jobs() {
     let _alone = heavy();
     loads_into("make", &["--version"]);
-    same_in_every_mode(|run| {
+    same_in_main_modes(|run| {
         project(run);
         let script = "make -s -j2 && ./program && touch f7.c && make -n | wc -l && make -s clean && ls; make nothing";
         account(&run.shell("sh", script), 2)

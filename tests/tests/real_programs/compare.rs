@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use spandrel_tests::abi::says_loaded;
-use spandrel_tests::subject::REAL_MODES;
+use spandrel_tests::subject::{MAIN_MODES, REAL_MODES};
 use spandrel_tests::{Finished, Job, installed, subject};
 
 /// One run of a scenario: without the library, or in a mode, in a fresh folder.
@@ -62,9 +62,21 @@ pub fn program_file(name: &str) -> PathBuf {
 /// Fails unless the scenario gives the same account in every mode as without the library.
 #[track_caller]
 pub fn same_in_every_mode(scenario: impl Fn(&Run<'_>) -> String) {
+    same_in(REAL_MODES, scenario);
+}
+
+/// The same of a scenario that takes long: in the modes that users take first, and with `SPANDREL_SOAK` in every mode.
+#[track_caller]
+pub fn same_in_main_modes(scenario: impl Fn(&Run<'_>) -> String) {
+    let has_time = std::env::var_os("SPANDREL_SOAK").is_some();
+    same_in(if has_time { REAL_MODES } else { MAIN_MODES }, scenario);
+}
+
+#[track_caller]
+fn same_in(modes: &[&str], scenario: impl Fn(&Run<'_>) -> String) {
     let expected = scenario(&Run::new(None));
     let mut failures = Vec::new();
-    for mode in subject().modes(REAL_MODES) {
+    for mode in subject().modes(modes) {
         let account = scenario(&Run::new(Some(mode)));
         if account != expected {
             failures.push(format!("=== mode {mode}\n{}", difference(&expected, &account)));

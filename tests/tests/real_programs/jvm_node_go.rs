@@ -6,13 +6,15 @@ use std::sync::OnceLock;
 use spandrel_tests::job::seconds;
 use spandrel_tests::{Job, Program, installed};
 
-use crate::compare::{account, heavy, loads_into, program_file, same_in_every_mode};
+use crate::compare::{
+    account, heavy, loads_into, program_file, same_in_every_mode, same_in_main_modes,
+};
 
 #[test]
 fn node() {
     let _alone = heavy();
     loads_into("node", &["--version"]);
-    same_in_every_mode(|run| {
+    same_in_main_modes(|run| {
         account(&run.job("node").arg(program_file("job.mjs")).memory_cap(16 << 30).run(), 6)
     });
 }
@@ -21,7 +23,7 @@ fn node() {
 fn java() {
     let _alone = heavy();
     loads_into("java", &["-Xmx256m", "-version"]);
-    same_in_every_mode(|run| {
+    same_in_main_modes(|run| {
         let compile = run.job("javac").args(["-d", "."]).arg(program_file("Job.java")).run();
         let launch = run.job("java").args(["-Xmx512m", "-Xint", "-cp", ".", "Job", "few"]).run();
         let collect =
@@ -61,7 +63,7 @@ fn go_with_cgo() {
     let _alone = heavy();
     let program = go_program().display().to_string();
     loads_into(&program, &["few"]);
-    same_in_every_mode(|run| account(&run.job(&program).run(), 8));
+    same_in_main_modes(|run| account(&run.job(&program).run(), 8));
 }
 
 #[test]

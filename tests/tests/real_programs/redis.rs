@@ -7,7 +7,7 @@ use spandrel_tests::job::Running;
 use spandrel_tests::job::seconds;
 use spandrel_tests::{Finished, Job, installed};
 
-use crate::compare::{Run, heavy, loads_into, same_in_every_mode};
+use crate::compare::{Run, heavy, loads_into, same_in_main_modes};
 
 struct Server<'a> {
     run: &'a Run<'a>,
@@ -103,7 +103,7 @@ fn redis_data_snapshots_and_log() {
     let _alone = heavy();
     loads_into("redis-server", &["--version"]);
     let commands = commands();
-    same_in_every_mode(|run| {
+    same_in_main_modes(|run| {
         let server = Server::start(run);
         let answers = server.client("redis-cli").stdin(commands.clone()).run().expect_ok();
         let errors = answers.out().lines().filter(|l| l.starts_with("ERR")).count();
@@ -147,7 +147,7 @@ fn redis_data_snapshots_and_log() {
 #[test]
 fn redis_benchmark() {
     let _alone = heavy();
-    same_in_every_mode(|run| {
+    same_in_main_modes(|run| {
         let server = Server::start(run);
         for (bytes, requests) in [("100", "20000"), ("4096", "10000"), ("40960", "2000")] {
             let job = server

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use spandrel_tests::{installed, subject};
 
-use crate::compare::{Run, account, heavy, same_in_every_mode};
+use crate::compare::{Run, account, heavy, same_in_main_modes};
 
 /// The compiler that `cargo` uses, with a `main` of our own: the one it comes with has an allocator in it, which no
 /// other could take the place of.
@@ -57,7 +57,7 @@ fn rustc_building_a_crate() {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the project");
     // Always the same: some crates hold its name.
     let target = folder.path().join("target");
-    same_in_every_mode(|run| {
+    same_in_main_modes(|run| {
         let _ = std::fs::remove_dir_all(&target);
         // What cargo itself needs is where the user has it.
         let inherited = |name: &str, or: &str| {

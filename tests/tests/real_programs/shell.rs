@@ -1,6 +1,8 @@
 //! Shells and the small programs of every day.
 
-use crate::compare::{account, heavy, loads_into, program_file, same_in_every_mode};
+use crate::compare::{
+    account, heavy, loads_into, program_file, same_in_every_mode, same_in_main_modes,
+};
 
 fn script(name: &str) -> String {
     std::fs::read_to_string(program_file(name)).expect("read a script of tests/programs")
@@ -33,7 +35,7 @@ fn git() {
     let _alone = heavy();
     loads_into("git", &["--version"]);
     let script = script("git.sh");
-    same_in_every_mode(|run| account(&run.shell("bash", &script), 0));
+    same_in_main_modes(|run| account(&run.shell("bash", &script), 0));
 }
 
 #[test]
@@ -60,7 +62,7 @@ fn sqlite() {
 fn stress_ng() {
     let _alone = heavy();
     loads_into("stress-ng", &["--version"]);
-    same_in_every_mode(|run| {
+    same_in_main_modes(|run| {
         let ways = [
             "--malloc-ops 200000",
             "--malloc-ops 200000 --malloc-pthreads 4",

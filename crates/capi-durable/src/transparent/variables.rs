@@ -13,6 +13,10 @@ use crate::failure::{self, Failure};
 
 /// Compared and copied at a time: the block of the capture, unless another one is chosen.
 const BLOCK_BYTES: usize = 32;
+/// Values in the state begin at multiples of this: an address in a variable is a word that a check, a dump or a collection sees.
+const ALIGN: usize = 16;
+/// In the first word of the object, beside the number of variables: values are aligned. A state of an earlier version is refused.
+const ALIGNED: u64 = 1 << 63;
 
 /// A range of the program's memory.
 #[derive(Clone, Copy, PartialEq)]
@@ -77,11 +81,11 @@ impl Variables {
             known.is_fixed = true;
             known.ranges.clone()
         });
-        let lengths: Vec<u64> = std::iter::once(ranges.len() as u64)
+        let lengths: Vec<u64> = std::iter::once(ranges.len() as u64 | ALIGNED)
             .chain(ranges.iter().map(|range| range.bytes as u64))
             .collect();
-        let head = lengths.len() * 8;
-        let mut lengths_of = ranges.iter().map(|range| range.bytes);
+        let head = (lengths.len() * 8).next_multiple_of(ALIGN);
+        let mut lengths_of = ranges.iter().map(|range| range.bytes.next_multiple_of(ALIGN));
         let bytes = lengths_of.try_fold(0_usize, usize::checked_add);
         let bytes = bytes.ok_or(spandrel_pheap::Error::Size(usize::MAX))?;
         if let Some(index) = arena.find_root(VARIABLES)? {
@@ -160,7 +164,7 @@ impl Variables {
                 }
             }
             // SAFETY: at most the end of the object.
-            value = unsafe { value.add(range.bytes) };
+            value = unsafe { value.add(range.bytes.next_multiple_of(ALIGN)) };
         }
     }
 }

@@ -20,7 +20,7 @@ use spandrel_durable::store::{Settings, recover_files};
 use spandrel_os::draft::sync_directory_of;
 use spandrel_os::image;
 use spandrel_pages::ByteSize;
-use spandrel_pheap::Options;
+use spandrel_pheap::replicated::shrink_replica;
 use spandrel_report::numbers::bytes;
 
 /// A log that has grown gets the length of a new one.
@@ -67,7 +67,7 @@ fn compact(paths: &Paths, directory: &Path, beside: &Path) -> Result<(), Failure
     drop(progress);
     copied.map_err(|why| refused(directory, why))?.map_err(|why| refused(beside, why))?;
     let state = beside.join("state");
-    let shrunk = Options::new().shrink(state.as_os_str().as_bytes());
+    let shrunk = shrink_replica(state.as_os_str().as_bytes());
     shrunk.map_err(|why| refused(&state, why.into()))?;
     // A heap that was cut continues no log. The state that is there has all batches, so that it needs none.
     let removed = image::remove(paths.log.as_c());

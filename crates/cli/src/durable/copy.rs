@@ -109,7 +109,7 @@ fn ask(from: &Paths, directory: &Path, to: &Path, progress: &Progress) -> Result
     let request = [COPY, b"\0", path.as_os_str().as_bytes(), b"\0"].concat();
     let lost = |why: std::io::Error| {
         at_from(&format!(
-            "the process that has the state open does not answer ({why}): there is no copy"
+            "the process that has the state open does not answer ({why}): where it goes on, the copy may still come; see what is there, and name another directory for a copy"
         ))
     };
     stream.set_read_timeout(Some(PATIENCE)).map_err(lost)?;

@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::{refused, size};
+use crate::heap::is_damage;
 use crate::progress::Progress;
 use spandrel_console::{Failure, say};
 use spandrel_durable::Error;
@@ -31,6 +32,9 @@ pub fn verify(directory: &Path) -> Result<u8, Failure> {
         | Error::CutState
         | Error::StaleLog
         | Error::MissingLog => Failure::new(format!("{}: {why}", directory.display())),
+        Error::Heap(damage) if is_damage(&damage) => {
+            Failure::new(format!("{}: {why}", directory.display()))
+        }
         why => refused(directory, why),
     });
     drop(progress);
@@ -49,7 +53,10 @@ pub fn verify(directory: &Path) -> Result<u8, Failure> {
             say::err(format!("{}: {finding}", directory.display()));
         }
     });
-    let survey = survey.map_err(|why| refused(directory, why.into()))?;
+    let survey = survey.map_err(|why| match is_damage(&why) {
+        true => damaged(why.reason().to_string()),
+        false => refused(directory, why.into()),
+    })?;
     if survey.damaged > 0 {
         let places = counted(survey.damaged, "place", "places");
         let with = if found.pending > 0 { " with all batches" } else { "" };

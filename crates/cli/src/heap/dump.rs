@@ -1,15 +1,15 @@
 //! `spandrel heap dump`: all that can be reached, as JSON, of which `load` makes the heap again.
 
 use super::args::DumpArgs;
-use super::failed::failed;
+use super::failed::{failed, is_durable};
 use super::output::Output;
 use super::{bytes_of, copied, log_of, roots, words};
 use crate::progress::Progress;
 use serde_json::json;
-use spandrel_console::Failure;
 use spandrel_console::files::{self, not_written};
+use spandrel_console::{Failure, say};
 use spandrel_pheap::{Error, Heap, Identity, Media, Object, Record};
-use spandrel_report::numbers::counted;
+use spandrel_report::numbers::{bytes as bytes_text, counted};
 use std::io::{self, BufWriter, ErrorKind, Write, stdout};
 use std::path::Path;
 
@@ -42,7 +42,6 @@ pub fn run(args: &DumpArgs) -> Result<u8, Failure> {
     let to = args.out.as_deref().filter(|out| !files::is_output(out));
     // Neither the heap nor its log is written over.
     files::check(&[("--out", to)], &[path.clone(), log_of(path)])?;
-    let output = to.map(Output::begin).transpose().map_err(|why| unwritten(to, &why))?;
     let progress = Progress::bar("writing", bytes_of(path));
     let medium = copied(path, &args.wait)?;
     // To open a heap changes what it says of itself.
@@ -50,7 +49,11 @@ pub fn run(args: &DumpArgs) -> Result<u8, Failure> {
         .and_then(|identity| Ok(words::record(&identity, &Record::read(&medium)?)));
     let said = said.map_err(|why| failed(path, why))?;
     let (heap, _) = Heap::open(medium, 0, None).map_err(|why| failed(path, why))?;
+    if is_durable(path) {
+        heap.take_as_replica();
+    }
     refuse_set_aside(args, &heap)?;
+    let output = to.map(Output::begin).transpose().map_err(|why| unwritten(to, &why))?;
     let head = json!({
         "format": FORMAT, "heap": path.display().to_string(), "record": said,
         "roots": roots::all(&heap),
@@ -58,10 +61,16 @@ pub fn run(args: &DumpArgs) -> Result<u8, Failure> {
     let head = head.to_string();
     let out = output.map_or(Out::Standard, Out::File);
     let out = BufWriter::with_capacity(BUFFER_BYTES, out);
-    let mut sink = Sink { out, head: &head, is_outline: args.outline, has_begun: false };
+    let mut sink = Sink { out, head: &head, is_outline: args.outline, has_begun: false, shown: 0 };
     let written = write(&heap, &progress, &mut sink);
+    let shown = sink.shown;
     match written.and_then(|()| Ok(sink.finish()?)) {
-        Ok(()) => Ok(0),
+        Ok(()) => {
+            if is_durable(path) {
+                tell_left_out(path, &heap, shown);
+            }
+            Ok(0)
+        }
         Err(Trouble::Heap(why)) => Err(failed(path, why)),
         Err(Trouble::Output(why)) => Err(unwritten(to, &why)),
     }
@@ -80,6 +89,20 @@ fn refuse_set_aside(args: &DumpArgs, heap: &Heap<Media>) -> Result<(), Failure> 
         path.display(),
         counted(aside, "block", "blocks"),
     )))
+}
+
+/// Says what of a durable state is allocated and not in a dump: no collection would free it, so that the program may use it.
+fn tell_left_out(path: &Path, heap: &Heap<Media>, shown: usize) {
+    let allocated = heap.allocated_bytes().unwrap_or(shown);
+    let left_out = allocated.saturating_sub(shown);
+    if left_out > 0 {
+        say::err(format_args!(
+            "{}: {} of allocated objects are not in the dump: no address that stands at a multiple of 8 leads there from a root; \
+             'spandrel durable copy' takes all of the state",
+            path.display(),
+            bytes_text(left_out as f64)
+        ));
+    }
 }
 
 fn unwritten(out: Option<&Path>, why: &io::Error) -> Failure {
@@ -120,6 +143,8 @@ struct Sink<'a> {
     /// What objects hold is left out.
     is_outline: bool,
     has_begun: bool,
+    /// Bytes of the objects that were written.
+    shown: usize,
 }
 
 impl Sink<'_> {
@@ -138,6 +163,7 @@ impl Sink<'_> {
         }
         let out = &mut self.out;
         let Object { at, bytes } = object;
+        self.shown += bytes;
         write!(out, "{comma}\n{{\"at\":{at},\"bytes\":")?;
         match bytes {
             0 => write!(out, "null")?,

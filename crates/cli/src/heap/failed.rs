@@ -56,6 +56,21 @@ pub fn is_durable(path: &Path) -> bool {
         && magic == *b"SPNDRNG1"
 }
 
+/// Refuses the state of a durable directory: what changes it beside its log is not durable there, and its objects may be reached in ways that no collection
+/// follows.
+pub fn refuse_durable(path: &Path) -> Result<(), Failure> {
+    if !is_durable(path) {
+        return Ok(());
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    Err(Failure::refused(format!(
+        "{}: it is the state of a durable directory, and all that is allocated there stays until the program frees it; \
+         'spandrel durable compact {}' releases what is free",
+        path.display(),
+        directory.unwrap_or(Path::new(".")).display()
+    )))
+}
+
 /// The reason and the way out.
 pub fn text(path: &Path, why: Error) -> String {
     let way = match why {

@@ -1,7 +1,7 @@
 //! `spandrel heap gc`: what cannot be reached becomes free.
 
 use super::args::GcArgs;
-use super::failed::failed;
+use super::failed::{failed, refuse_durable};
 use super::{BLOCK_BYTES, bytes_of};
 use crate::progress::Progress;
 use spandrel_console::Failure;
@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 /// Collects a heap.
 pub fn run(args: &GcArgs) -> Result<u8, Failure> {
     let path = &args.file;
+    refuse_durable(path)?;
     let progress = Progress::share("collecting", bytes_of(path));
     let watch = progress.watcher();
     // Offline: the recovery of one that was not closed is the collection that follows anyway.

@@ -19,6 +19,7 @@ mod shrink;
 mod words;
 
 pub use args::HeapArgs;
+pub use failed::is_damage;
 
 use args::{HeapTask, WaitArgs};
 use failed::{copy_failed, failed};

@@ -19,8 +19,8 @@ const MODE: u32 = 0o666;
 
 /// See the head of this file. Dropped before [`Output::finish`] it leaves nothing.
 pub enum Output {
-    /// A device, a pipe, or a file in a directory that must not be written: bytes go there at once.
-    Direct(File),
+    /// A device, a pipe, or a file in a directory that must not be written: bytes go there at once. An earlier file is emptied with the first of them.
+    Direct { file: File, is_earlier: bool },
     /// The file has no name yet: it is gone when the command is killed.
     Nameless { file: File, path: PathBuf },
     /// On file systems without nameless files.
@@ -32,15 +32,17 @@ impl Output {
     pub fn begin(path: &Path) -> io::Result<Self> {
         let before = path.metadata().ok();
         let is_file = before.as_ref().is_none_or(|before| before.is_file());
-        // `/dev/stdout` may be a file, which another process has open.
+        // `/dev/stdout` may be a file, which another process has open, and has written to.
         if !is_file || leads_through_proc(path) {
-            return File::create(path).map(Self::Direct);
+            let file = OpenOptions::new().append(true).open(path)?;
+            return Ok(Self::Direct { file, is_earlier: false });
         }
         // A link stays one.
         let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         let begun = match Self::beside(target) {
             Err(why) if is_forbidden(&why) && before.is_some() => {
-                File::create(path).map(Self::Direct)
+                let file = OpenOptions::new().write(true).open(path)?;
+                Ok(Self::Direct { file, is_earlier: true })
             }
             begun => begun,
         }?;
@@ -68,7 +70,7 @@ impl Output {
     /// The file, if it does not have its name yet.
     fn hidden(&self) -> Option<&File> {
         match self {
-            Self::Direct(_) => None,
+            Self::Direct { .. } => None,
             Self::Nameless { file, .. } => Some(file),
             Self::Named { file, .. } => Some(file.as_file()),
         }
@@ -77,7 +79,7 @@ impl Output {
     /// Gives the file its name, in the place of an earlier file.
     pub fn finish(self) -> io::Result<()> {
         let path = match self {
-            Self::Direct(_) => return Ok(()),
+            Self::Direct { .. } => return Ok(()),
             Self::Nameless { file, path } => {
                 file.sync_all()?;
                 let from = descriptor(&file);
@@ -133,7 +135,13 @@ fn is_forbidden(why: &io::Error) -> bool {
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Direct(file) | Self::Nameless { file, .. } => file.write(bytes),
+            Self::Direct { file, is_earlier } => {
+                if std::mem::take(is_earlier) {
+                    file.set_len(0)?;
+                }
+                file.write(bytes)
+            }
+            Self::Nameless { file, .. } => file.write(bytes),
             Self::Named { file, .. } => file.write(bytes),
         }
     }
@@ -186,7 +194,7 @@ mod tests {
 
     #[test]
     fn devices_and_pipes_are_written_at_once() {
-        assert!(matches!(Output::begin(Path::new("/dev/null")).unwrap(), Output::Direct(_)));
+        assert!(matches!(Output::begin(Path::new("/dev/null")).unwrap(), Output::Direct { .. }));
         assert!(Output::begin(Path::new("/no/such")).is_err());
         let place = tempfile::tempdir().unwrap();
         let (path, link) = (place.path().join("file"), place.path().join("link"));
@@ -194,7 +202,7 @@ mod tests {
         symlink(descriptor(&open), &link).unwrap();
         let number = Path::new("/dev/fd").join(open.as_raw_fd().to_string());
         for named in [descriptor(&open), link, number] {
-            assert!(matches!(Output::begin(&named).unwrap(), Output::Direct(_)), "{named:?}");
+            assert!(matches!(Output::begin(&named).unwrap(), Output::Direct { .. }), "{named:?}");
         }
     }
 

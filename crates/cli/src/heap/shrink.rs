@@ -1,7 +1,7 @@
 //! `spandrel heap shrink`: free blocks at the end of a heap are released to the disk.
 
 use super::args::ShrinkArgs;
-use super::failed::failed;
+use super::failed::{failed, refuse_durable};
 use spandrel_console::Failure;
 use spandrel_console::say;
 use spandrel_pheap::{Options, Shrunk};
@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 /// Cuts a heap behind its last object.
 pub fn run(args: &ShrinkArgs) -> Result<u8, Failure> {
     let path = &args.file;
+    refuse_durable(path)?;
     let shrunk = Options::new().shrink(path.as_os_str().as_bytes());
     let shrunk = shrunk.map_err(|why| failed(path, why))?;
     say::out(format_args!("{}: {}", path.display(), text(shrunk)))?;

@@ -114,6 +114,93 @@ fn a_state_that_was_cut_off_is_refused() {
     }
 }
 
+/// Also where less is left than the least heap has, or its records are not.
+#[test]
+fn damage_of_the_heap_is_no_wrong_use() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = place.path().join("state");
+    let db = open(&path);
+    db.write(|s| s.of.insert(1, 2)).unwrap().unwrap();
+    db.close().unwrap();
+    for len in [600 << 10, 100 << 10, 20 << 10] {
+        let cut = place.path().join(format!("cut{len}"));
+        killed(&path, &cut);
+        let state = std::fs::OpenOptions::new().write(true).open(cut.join("state")).unwrap();
+        state.set_len(len).unwrap();
+        says(&spandrel("verify", &cut), 1, &format!("cut{len}: "));
+    }
+}
+
+struct Hidden {
+    arena: Arc<Arena>,
+    of: HashMap<u64, u64>,
+}
+
+/// No word of the state is the address of an object that a program finds by another number: it is an object all the same.
+#[test]
+fn what_no_collection_would_find_stays_when_a_state_is_compacted() {
+    const OBJECTS: u64 = 100;
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = place.path().join("state");
+    let open = |path: &Path| {
+        let options = Options::new().log_size(1 << 20);
+        Durable::open(path, options, |arena| {
+            Ok(Hidden { arena: Arc::clone(arena), of: HashMap::open(arena, "of")? })
+        })
+        .unwrap()
+    };
+    let db = open(&path);
+    let bytes = |number: u64| [100, 70_000][number as usize % 2];
+    for number in 0..OBJECTS {
+        db.write(|s| {
+            let object = s.arena.alloc_zeroed(bytes(number)).unwrap();
+            // SAFETY: within the object, which no other command knows.
+            unsafe { object.cast::<u64>().write(number) };
+            s.of.insert(number, !(object.as_ptr() as u64)).unwrap();
+            let free = s.arena.alloc_zeroed(1 << 20).unwrap();
+            // SAFETY: no other code uses it.
+            unsafe { s.arena.free(free).unwrap() };
+        })
+        .unwrap();
+    }
+    let object_of = |db: &Durable<Hidden>, number: u64| {
+        db.read(|s| std::ptr::NonNull::new(!s.of.get(&number).unwrap() as *mut u64).unwrap())
+    };
+    let (lost, shut) = (place.path().join("lost"), place.path().join("shut"));
+    killed(&path, &lost);
+    db.close().unwrap();
+    killed(&path, &shut);
+    for state in [&lost, &shut] {
+        says(&spandrel("compact", state), 0, "; it has ");
+        says(&spandrel("verify", state), 0, "the heap of the state is sound");
+        let db = open(state);
+        for number in 0..OBJECTS {
+            let object = object_of(&db, number);
+            let room = db.read(|s| s.arena.usable_bytes(object.cast()));
+            assert!(room.unwrap() >= bytes(number), "{number}");
+            // SAFETY: an object of the state.
+            assert_eq!(unsafe { object.read() }, number);
+        }
+        // Nothing that is made now is in the place of one.
+        db.write(|s| {
+            for number in 0..OBJECTS {
+                s.arena.alloc_zeroed(bytes(number)).unwrap();
+            }
+        })
+        .unwrap();
+        for number in 0..OBJECTS {
+            // SAFETY: as above.
+            assert_eq!(unsafe { object_of(&db, number).read() }, number);
+        }
+        db.close().unwrap();
+        says(&spandrel("verify", state), 0, "the heap of the state is sound");
+        let file = state.join("state");
+        says(&heap("gc", &[&file]), 2, "spandrel durable compact");
+        says(&heap("shrink", &[&file]), 2, "spandrel durable compact");
+        says(&heap("dump", &[&file]), 0, "of allocated objects are not in the dump");
+    }
+}
+
 /// Batches that only the log has are a part of the heap that is checked.
 #[test]
 fn the_heap_is_checked_with_the_batches_that_the_state_lacks() {

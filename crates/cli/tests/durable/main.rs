@@ -4,9 +4,10 @@ mod damage;
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 use spandrel::durable::collections::{HashMap, Open as _, SortedBytes};
-use spandrel::durable::{Allocator, Durable, Error, Options, Plain, Stores, fix_addresses};
+use spandrel::durable::{Allocator, Arena, Durable, Error, Options, Plain, Stores, fix_addresses};
 
 // For the program that is verified.
 #[global_allocator]

@@ -358,3 +358,23 @@ fn free_blocks_at_the_end_are_released() {
     place.refuses(&["shrink", "a.heap"], &["a.heap: process ", "has it open"]);
     heap.close().unwrap();
 }
+
+/// Standard output is a file that has lines of others, or the heap is none.
+#[test]
+fn what_stood_in_a_file_before_a_dump_stays() {
+    let place = Place::new();
+    let heap = place.create("a.heap", Choice::Logged);
+    fill(&heap);
+    heap.close().unwrap();
+    let all = place.path("all.json");
+    for (name, code) in [("none.heap", 2), ("a.heap", 0)] {
+        std::fs::write(&all, "before\n").unwrap();
+        let to = std::fs::OpenOptions::new().append(true).open(&all).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+        let command = command.args(["heap", "dump", &place.path(name), "--out", "/dev/stdout"]);
+        let done = command.stdout(to).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(done.code(), Some(code), "{name}");
+        let text = std::fs::read_to_string(&all).unwrap();
+        assert!(text.starts_with("before\n") && (code == 2 || text.len() > 100), "{text:?}");
+    }
+}

@@ -5,6 +5,7 @@ use crate::glob;
 use crate::keyspace::Keyspace;
 use crate::keyspace::encoding::{self, NEVER, Prefix, Record};
 use crate::keyspace::records;
+use crate::reply::short;
 
 pub fn delete<K: Keyspace>(context: &mut Context<'_>, data: &mut K, args: Args<'_>) -> Done {
     let mut deleted = 0;
@@ -56,7 +57,7 @@ impl Wish {
                 word if is(word, "GT") => &mut wish.if_later,
                 word if is(word, "LT") => &mut wish.if_earlier,
                 word => {
-                    let word = String::from_utf8_lossy(word);
+                    let word = short(word);
                     return Err(Fail::Said(format!("ERR Unsupported option {word}").into()));
                 }
             };

@@ -9,7 +9,7 @@ use subtle::ConstantTimeEq as _;
 use super::protocol::Limits;
 use crate::commands::{Args, Command, Fail, Run, Session as Wish, Table, wrong_arity};
 use crate::keyspace::Keyspace;
-use crate::reply::Out;
+use crate::reply::{Out, short};
 use crate::server::Server;
 
 /// The most bytes of the commands of a transaction.
@@ -315,7 +315,7 @@ impl<K: Keyspace> Session<K> {
                     others
                 }
                 _ => {
-                    let word = String::from_utf8_lossy(word);
+                    let word = short(word);
                     return Err(Fail::Said(
                         format!("ERR Syntax error in HELLO option '{word}'").into(),
                     ));
@@ -391,7 +391,7 @@ impl<K: Keyspace> Session<K> {
                 said.bulk(format!("id={} name={name} db=0 resp=2\n", self.id).as_bytes());
             }
             [_, word, ..] => {
-                let word = String::from_utf8_lossy(word);
+                let word = short(word);
                 let text = format!(
                     "ERR unknown subcommand '{word}'. Try CLIENT ID, GETNAME, SETNAME or INFO."
                 );
@@ -422,7 +422,6 @@ fn is(argument: &[u8], word: &str) -> bool {
 /// The error of a command that is not there: its name and the beginning of its arguments.
 fn unknown(args: Args<'_>) -> Fail {
     const MOST: usize = 128;
-    let short = |text: &[u8]| String::from_utf8_lossy(&text[..text.len().min(MOST)]).into_owned();
     let mut beginning = String::new();
     for arg in args.iter().skip(1) {
         if beginning.len() >= MOST {
