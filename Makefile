@@ -20,7 +20,7 @@ help:
 	@echo 'make run      set up, build, and show real programs on Spandrel beside the system allocator'
 	@echo 'make test     set up, and pass all tests'
 	@echo 'make tsan     the tests of several threads under the thread sanitizer (nightly compiler)'
-	@echo 'make soak     heaps and durable states are killed 10,000 times, a million crash images, all faults of the disk in Rust and C, code translated at random (two hours)'
+	@echo 'make soak     heaps and durable states are killed 10,000 times, a million crash images, all faults of the disk in Rust and C, code translated at random, large programs in every mode (hours)'
 	@echo 'make build    the libraries, the command and the benchmarks'
 	@echo 'make bench    Spandrel beside every allocator that is installed (two hours; see spandrel bench --help)'
 	@echo 'make world    servers, interpreters, data systems and desktop programs, and their memory at rest (an hour, 2 GB of packages)'
@@ -63,7 +63,7 @@ locks:
 
 check:
 	cargo fmt --all --check
-	cargo clippy --locked -p spandrel-capi -- -D warnings
+	cargo clippy --locked -p spandrel-capi --no-default-features -- -D warnings
 	cargo clippy --locked -p spandrel-capi-heap -- -D warnings
 	cargo clippy --locked -p spandrel-capi-durable -- -D warnings
 	cargo clippy --locked -p spandrel-capi-program -- -D warnings

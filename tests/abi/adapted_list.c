@@ -1,6 +1,6 @@
 /* A program without an event loop, whose list an adapter makes durable: it reads a line, waiting, and answers the sum of all numbers that it was given.
  *   adapted_list           answers by write
- *   adapted_list flush     answers by a stream, which it flushes
+ *   adapted_list flush     answers by a stream, which it flushes, and reads from one
  *   adapted_list --version */
 #include <signal.h>
 #include <stdio.h>
@@ -39,7 +39,12 @@ static long sum(void) {
     return all;
 }
 
-static int read_line(char *into, size_t room) {
+static int read_line(char *into, size_t room, int streams) {
+    if (streams) {
+        if (!fgets(into, (int)room, stdin)) return 0;
+        into[strcspn(into, "\n")] = 0;
+        return 1;
+    }
     for (size_t len = 0; len + 1 < room; len++) {
         if (read(0, into + len, 1) != 1) return 0;
         if (into[len] == '\n') {
@@ -58,7 +63,7 @@ int main(int count, char **words) {
         return 0;
     }
     started();
-    while (read_line(line, sizeof line)) {
+    while (read_line(line, sizeof line, flushes)) {
         if (strncmp(line, "add ", 4) == 0) {
             if (add(atol(line + 4))) return 1;
             /* No answer: nothing is sent between this and the next wait. */

@@ -119,22 +119,24 @@ fn a_program_that_waits_in_read_keeps_what_it_has_answered() {
 /// Signals are held while a batch is open, and none is while the program waits.
 #[test]
 fn a_program_that_waits_in_read_is_ended_by_a_signal_and_keeps_all() {
-    let place = Place::new();
-    let mut served = place.start(&[]);
-    assert_eq!(served.sum(), "0");
-    served.send("add 7");
-    // It waits for the next line.
-    std::thread::sleep(Duration::from_millis(300));
-    // SAFETY: the number of a process that was started here.
-    unsafe { libc::kill(served.child.id() as i32, libc::SIGTERM) };
-    let begun = Instant::now();
-    while served.child.try_wait().unwrap().is_none() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "SIGTERM does not end it");
-        std::thread::sleep(Duration::from_millis(10));
+    for way in [&[][..], &["flush"]] {
+        let place = Place::new();
+        let mut served = place.start(way);
+        assert_eq!(served.sum(), "0");
+        served.send("add 7");
+        // It waits for the next line.
+        std::thread::sleep(Duration::from_millis(300));
+        // SAFETY: the number of a process that was started here.
+        unsafe { libc::kill(served.child.id() as i32, libc::SIGTERM) };
+        let begun = Instant::now();
+        while served.child.try_wait().unwrap().is_none() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "SIGTERM does not end it: {way:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let mut served = place.start(way);
+        assert_eq!(served.sum(), "7", "{way:?}");
+        served.kill();
     }
-    let mut served = place.start(&[]);
-    assert_eq!(served.sum(), "7");
-    served.kill();
 }
 
 /// It would begin anew beside the data.

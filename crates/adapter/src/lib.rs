@@ -464,6 +464,11 @@ impl Adapter {
                 return Err(format!("dump: how does the answer to {:?} begin?", told.send));
             }
         }
+        if self.root.is_empty() {
+            return Err(
+                "an adapter has a root: by its roots a state is known as the program's".into()
+            );
+        }
         for root in &self.root {
             let fits = root.words.iter().all(|word| word.saturating_add(8) <= root.stride);
             let are_some = !root.words.is_empty() && root.object_bytes > 0;

@@ -183,7 +183,7 @@ pub fn rest() {
     }
 }
 
-/// The program is about to read from a descriptor, or to accept there: where that may wait, the batch of the thread is committed.
+/// The program is about to read from a descriptor, or to accept there: where that may wait, the same as in [`rest`].
 pub fn before_reading(descriptor: c_int) {
     if THREAD.load(Relaxed) != me() || current::is_inside() || !is_open() {
         return;
@@ -194,8 +194,10 @@ pub fn before_reading(descriptor: c_int) {
         flags >= 0 && flags & libc::O_NONBLOCK == 0
     };
     // An event loop reads from many clients in one batch: none of its descriptors waits.
-    if own().is_some_and(|own| own.batch.is_some()) && waits() {
-        commit_open();
+    // SAFETY: the client is this thread's alone.
+    let has_some = |own: &mut Own| own.batch.is_some() || unsafe { (*own.client).has_doubts() };
+    if own().is_some_and(has_some) && waits() {
+        rest();
     }
 }
 

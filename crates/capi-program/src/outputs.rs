@@ -3,12 +3,12 @@
 //!
 //! So what a program sends by one of these was durable before; and all commands that it runs between two of these functions are one batch.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
 use libc::{
     FILE, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, pid_t, pollfd,
-    posix_spawn_file_actions_t, posix_spawnattr_t, pthread_attr_t, pthread_t, sem_t, siginfo_t,
-    sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+    posix_spawn_file_actions_t, posix_spawnattr_t, pthread_attr_t, pthread_t, rusage, sem_t,
+    siginfo_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 
 use crate::memory::Next;
@@ -63,6 +63,15 @@ outputs! {
     execvpe(file: *const c_char, words: *const *const c_char, environment: *const *const c_char) -> c_int;
     fexecve(fd: c_int, words: *const *const c_char, environment: *const *const c_char) -> c_int;
     wait(status: *mut c_int) -> pid_t;
+    wait3(status: *mut c_int, options: c_int, used: *mut rusage) -> pid_t;
+    wait4(child: pid_t, status: *mut c_int, options: c_int, used: *mut rusage) -> pid_t;
+    waitid(kind: c_int, child: c_uint, about: *mut siginfo_t, options: c_int) -> c_int;
+    sem_timedwait(semaphore: *mut sem_t, time: *const timespec) -> c_int;
+    msgrcv(queue: c_int, message: *mut c_void, len: size_t, kind: c_long, flags: c_int) -> ssize_t;
+    mq_receive(queue: c_int, bytes: *mut c_char, len: size_t, priority: *mut c_uint) -> ssize_t;
+    mq_timedsend(queue: c_int, bytes: *const c_char, len: size_t, priority: c_uint, time: *const timespec) -> c_int;
+    pwritev64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t;
+    pwritev2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
     waitpid(child: pid_t, status: *mut c_int, options: c_int) -> pid_t;
     sem_wait(semaphore: *mut sem_t) -> c_int;
     pthread_join(thread: pthread_t, result: *mut *mut c_void) -> c_int;
@@ -102,6 +111,32 @@ inputs! {
     connect(address: *const sockaddr, len: socklen_t) -> c_int;
     __read_chk(bytes: *mut c_void, len: size_t, room: size_t) -> ssize_t;
     __recv_chk(bytes: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t;
+    __recvfrom_chk(bytes: *mut c_void, len: size_t, room: size_t, flags: c_int, from: *mut sockaddr, from_len: *mut socklen_t) -> ssize_t;
+    recvmmsg(messages: *mut mmsghdr, count: c_uint, flags: c_int, time: *mut timespec) -> c_int;
+}
+
+/// Functions that read from a stream, the last argument: the C library reads from its descriptor by a name of its own.
+macro_rules! streams {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(outputs! {
+            // SAFETY: the stream is open, as the function's caller promises.
+            batch::before_reading(unsafe { libc::fileno(stream) });
+            $name($($argument: $type,)* stream: *mut FILE) -> $result;
+        })*
+    };
+}
+
+streams! {
+    fgets(line: *mut c_char, room: c_int) -> *mut c_char;
+    __fgets_chk(line: *mut c_char, size: size_t, room: c_int) -> *mut c_char;
+    fread(bytes: *mut c_void, size: size_t, count: size_t) -> size_t;
+    __fread_chk(bytes: *mut c_void, room: size_t, size: size_t, count: size_t) -> size_t;
+    fgetc() -> c_int;
+    getc() -> c_int;
+    _IO_getc() -> c_int;
+    getline(line: *mut *mut c_char, room: *mut size_t) -> ssize_t;
+    getdelim(line: *mut *mut c_char, room: *mut size_t, end: c_int) -> ssize_t;
+    __getdelim(line: *mut *mut c_char, room: *mut size_t, end: c_int) -> ssize_t;
 }
 
 /// A child that shares its parent's memory would commit the parent's batch, and would have its mask: it is one of a fork.

@@ -70,7 +70,7 @@ fn set(arena: &Arena, name: &str, object: NonNull<u8>) -> Result<(), Failure> {
 }
 
 impl Roots {
-    /// Whether the state has the roots of a program: it is not new.
+    /// Whether the state has a root of the adapter.
     ///
     /// # Errors
     /// Those of the heap.

@@ -95,8 +95,12 @@ pub fn not_written(path: &Path, why: &dyn std::fmt::Display) -> Failure {
 }
 
 fn check_writable(path: &Path) -> Result<(), Failure> {
-    // Through a link: what it leads to.
-    let was_there = path.metadata().is_ok();
+    // Through a link: what it leads to. A pipe has a reader, which a look would let go.
+    let found = path.metadata();
+    if found.as_ref().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+        return Ok(());
+    }
+    let was_there = found.is_ok();
     let opened = OpenOptions::new().append(true).create(true).open(path);
     opened.map_err(|why| not_written(path, &why))?;
     if was_there {

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::*;
 use spandrel_pmem::Medium;
 
 use crate::blocks::Info;
-use crate::class::Class;
+use crate::class::{CLASSES, Class};
 use crate::error::Error;
 use crate::header::Header;
 use crate::layout::{BlockId, REGION_BYTES};
@@ -212,6 +212,18 @@ impl<M: Medium> Core<M> {
         *info = Info { group: group as u8, ..Info::default() };
         self.list(block, info, partial);
         Ok(block)
+    }
+
+    /// Looks at all blocks: those without objects become free when the heap is closed.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub fn look_at_all(&self) -> Result<(), Error> {
+        self.scan_to(usize::MAX)?;
+        for class in (0..CLASSES as u8).filter_map(Class::from_number) {
+            self.adopt(class, &mut self.partial[class.index()].lock());
+        }
+        Ok(())
     }
 
     /// Puts blocks that were found with free objects into their class's list.

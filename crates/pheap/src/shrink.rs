@@ -75,9 +75,8 @@ impl Options<'_> {
     /// As for [`Options::open`] and [`Heap::close`](crate::Heap::close). The heap is whole in any case.
     pub fn shrink(&self, path: impl AsRef<[u8]>) -> Result<Shrunk, Error> {
         let path = path.as_ref();
-        // Blocks without objects become free when it is closed, of those that were looked at.
         let (heap, _) = self.open(path)?;
-        heap.core().scan_to(usize::MAX)?;
+        heap.core().look_at_all()?;
         let from = heap.bytes();
         heap.close()?;
         let (heap, _) = self.open(path)?;

@@ -217,10 +217,10 @@ fn serve(
     Ok(served.map_err(system)?)
 }
 
-/// By what a file is known, whatever its name is: its number, which a later file may get, and when it was made.
+/// By what a socket is known, whatever its name and mode are: its number, which a later file may get, and when it was bound.
 fn place_of(path: &Path) -> Option<[i64; 4]> {
     let file = fs::symlink_metadata(path).ok()?;
-    Some([file.dev() as i64, file.ino() as i64, file.ctime(), file.ctime_nsec()])
+    Some([file.dev() as i64, file.ino() as i64, file.mtime(), file.mtime_nsec()])
 }
 
 /// Ends the server if a thread of it has failed.

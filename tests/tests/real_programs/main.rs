@@ -1,5 +1,5 @@
 //! Real programs under the preload library: the same output and exit code as without, in `auto`, in `native`, in
-//! the paper's template and in `switch`. A program that is not installed fails its test: `make setup` installs it.
+//! the paper's template and in `switch`. Those that take long are run in the first two, and in all by `make soak`. A program that is not installed fails its test: `make setup` installs it.
 
 mod browser;
 mod build;

@@ -15,7 +15,7 @@ use crate::failure::{self, Failure};
 const BLOCK_BYTES: usize = 32;
 /// Values in the state begin at multiples of this: an address in a variable is a word that a check, a dump or a collection sees.
 const ALIGN: usize = 16;
-/// In the first word of the object, beside the number of variables: values are aligned. A state of an earlier version is refused.
+/// In the first word of the object, beside the number of variables: values are aligned. A state of an earlier version has them one behind the other, and is refused where that is elsewhere.
 const ALIGNED: u64 = 1 << 63;
 
 /// A range of the program's memory.
@@ -60,6 +60,16 @@ pub unsafe extern "C" fn spandrel_durable_variable(at: *mut c_void, bytes: usize
     failure::number(name())
 }
 
+/// Where the values of variables lie in the object.
+fn places(ranges: &[Range], align: usize) -> impl Iterator<Item = usize> {
+    let head = ((ranges.len() + 1) * 8).next_multiple_of(align);
+    ranges.iter().scan(head, move |next, range| {
+        let at = *next;
+        *next = at + range.bytes.next_multiple_of(align);
+        Some(at)
+    })
+}
+
 /// The durable variables, and the object that has their values.
 pub struct Variables {
     ranges: Vec<Range>,
@@ -91,10 +101,12 @@ impl Variables {
         if let Some(index) = arena.find_root(VARIABLES)? {
             let object = arena.get_root(index)?.ok_or(spandrel_pheap::Error::RootName)?;
             let has = arena.usable_bytes(object)?;
+            let is_at_place = |align| places(&ranges, align).eq(places(&ranges, ALIGN));
             let is_same = has >= head
                 && lengths.iter().enumerate().all(|(number, length)| {
                     // SAFETY: the object has room for all of them, aligned to 16.
-                    unsafe { object.cast::<u64>().add(number).read() == *length }
+                    let found = unsafe { object.cast::<u64>().add(number).read() };
+                    found == *length || number == 0 && found == length & !ALIGNED && is_at_place(1)
                 });
             if !is_same {
                 let bytes = bytes as u64;

@@ -101,11 +101,7 @@ pub fn restore(args: &BackupArgs) -> Result<u8, Failure> {
     let has_read =
         Beside::start(&program, dump, &state, &place).and_then(|mut beside| beside.end());
     has_read.map_err(|why| {
-        Failure::refused(format!(
-            "{}: no state is made of it; name a file that the program has written: {}",
-            file.display(),
-            why.message
-        ))
+        Failure::refused(format!("{}: no state is made of it: {}", file.display(), why.message))
     })?;
     // In the place of an empty directory, or of none. What the program has read is durable before it serves.
     let moved = std::fs::rename(&state, directory);

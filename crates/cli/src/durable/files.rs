@@ -10,7 +10,7 @@ use spandrel_console::{Failure, say};
 use spandrel_durable::Error;
 use spandrel_durable::directory::{Directory, Paths};
 use spandrel_durable::verify::{Verified, verify as compared};
-use spandrel_pheap::{Finding, Kind, check};
+use spandrel_pheap::{Error as HeapError, Finding, Kind, check};
 use spandrel_report::numbers::counted;
 
 /// Findings of the heap that are printed.
@@ -33,6 +33,12 @@ pub fn verify(directory: &Path) -> Result<u8, Failure> {
         | Error::StaleLog
         | Error::MissingLog => Failure::new(format!("{}: {why}", directory.display())),
         Error::Heap(damage) if is_damage(&damage) => {
+            Failure::new(format!("{}: {why}", directory.display()))
+        }
+        // It was one: its log is there.
+        Error::Heap(HeapError::NotAHeap | HeapError::Unfinished)
+            if directory.join("log").exists() =>
+        {
             Failure::new(format!("{}: {why}", directory.display()))
         }
         why => refused(directory, why),

@@ -24,7 +24,7 @@ use spandrel_report::numbers::counted;
 /// States in memory whose changes are durable.
 ///
 /// A state is a directory with the files `state`, `log` and `figures`. `info` and `copy` are also for a state that a process has open; `verify`, `recover` and `compact` are for one that no process has open.
-/// After `recover` its file `state` is a heap like any other: see `spandrel heap`.
+/// After `recover` its file `state` is a heap that `spandrel heap` shows, checks and dumps.
 #[derive(Args, Debug)]
 pub struct DurableArgs {
     #[command(subcommand)]

@@ -42,6 +42,7 @@ pub fn run(args: &DumpArgs) -> Result<u8, Failure> {
     let to = args.out.as_deref().filter(|out| !files::is_output(out));
     // Neither the heap nor its log is written over.
     files::check(&[("--out", to)], &[path.clone(), log_of(path)])?;
+    let output = to.map(Output::begin).transpose().map_err(|why| unwritten(to, &why))?;
     let progress = Progress::bar("writing", bytes_of(path));
     let medium = copied(path, &args.wait)?;
     // To open a heap changes what it says of itself.
@@ -53,7 +54,6 @@ pub fn run(args: &DumpArgs) -> Result<u8, Failure> {
         heap.take_as_replica();
     }
     refuse_set_aside(args, &heap)?;
-    let output = to.map(Output::begin).transpose().map_err(|why| unwritten(to, &why))?;
     let head = json!({
         "format": FORMAT, "heap": path.display().to_string(), "record": said,
         "roots": roots::all(&heap),

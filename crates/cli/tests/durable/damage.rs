@@ -122,7 +122,7 @@ fn damage_of_the_heap_is_no_wrong_use() {
     let db = open(&path);
     db.write(|s| s.of.insert(1, 2)).unwrap().unwrap();
     db.close().unwrap();
-    for len in [600 << 10, 100 << 10, 20 << 10] {
+    for len in [600 << 10, 100 << 10, 20 << 10, 50, 0] {
         let cut = place.path().join(format!("cut{len}"));
         killed(&path, &cut);
         let state = std::fs::OpenOptions::new().write(true).open(cut.join("state")).unwrap();
@@ -199,6 +199,32 @@ fn what_no_collection_would_find_stays_when_a_state_is_compacted() {
         says(&heap("shrink", &[&file]), 2, "spandrel durable compact");
         says(&heap("dump", &[&file]), 0, "of allocated objects are not in the dump");
     }
+}
+
+/// Small objects that are gone leave blocks without any, which a process that is killed does not give back itself.
+#[test]
+fn blocks_without_objects_are_released_of_a_state_that_was_killed() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (path, lost) = (place.path().join("state"), place.path().join("lost"));
+    let open = |path: &Path| {
+        Durable::open(path, Options::new(), |arena| SortedBytes::open(arena, "of")).unwrap()
+    };
+    let key = |number: u32| number.to_be_bytes();
+    let db = open(&path);
+    for number in 0..20_000 {
+        db.write(|map| map.insert(&key(number), &[7; 500])).unwrap().unwrap();
+    }
+    for number in 1..20_000 {
+        db.write(|map| map.remove(&key(number)).map(drop)).unwrap().unwrap();
+    }
+    killed(&path, &lost);
+    let before = lost.join("state").metadata().unwrap().len();
+    says(&spandrel("compact", &lost), 0, " released; it has ");
+    let after = lost.join("state").metadata().unwrap().len();
+    assert!(after < before / 4, "{before} bytes, and {after}");
+    db.close().unwrap();
+    let db = open(&lost);
+    assert_eq!(db.read(|map| (map.len(), map.get(&key(0)).map(<[u8]>::len))), (1, Some(500)));
 }
 
 /// Batches that only the log has are a part of the heap that is checked.
