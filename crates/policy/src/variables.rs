@@ -24,13 +24,15 @@ const OF_THE_LIBRARY: [&str; 16] = [
 ];
 
 /// Those that the command, the build and the tests read, or that the command sets for what it starts.
-const OF_TOOLS: [&str; 16] = [
+const OF_TOOLS: [&str; 18] = [
     "SPANDREL_BENCH_WORKER",
     "SPANDREL_DURABLE_ADAPTER",
     "SPANDREL_DURABLE_DIR",
     "SPANDREL_DURABLE_PRELOAD",
     "SPANDREL_DURABLE_PROBE",
     "SPANDREL_DURABLE_PROGRAM",
+    "SPANDREL_DURABLE_SOCKET",
+    "SPANDREL_DURABLE_WORKERS",
     "SPANDREL_EVERY_BIT",
     "SPANDREL_FUZZ_COMPONENT",
     "SPANDREL_HEAP_LIB",

@@ -17,7 +17,7 @@ pub type HashSet<K> = all::HashSet<'static, K, Arc<Arena>>;
 pub type SortedMap<K, V> = all::SortedMap<'static, K, V, Arc<Arena>>;
 /// See [`all::SortedSet`].
 pub type SortedSet<K> = all::SortedSet<'static, K, Arc<Arena>>;
-/// See [`all::SortedBytes`]: keys and values of any length.
+/// See [`all::SortedBytes`]: keys of up to 64 KiB, values of any length.
 pub type SortedBytes = all::SortedBytes<'static, Arc<Arena>>;
 /// See [`all::Vector`].
 pub type Vector<T> = all::Vector<'static, T, Arc<Arena>>;
