@@ -33,7 +33,14 @@
  *
  * All threads may use a state at once, but for spandrel_durable_close. A process may have several states open, 64 at most;
  * of those with translated commands some thirty, as memory for code within 2 GiB of the libraries' own ends (ENOMEM). A thread that calls these
- * functions has a stack of 128 KiB and what the deepest command of any thread needs, or 512 KiB to open a state. It is not cancelled meanwhile.
+ * functions has a stack of 128 KiB and what the deepest command of any thread needs; of 256 KiB to close a state, 512 KiB to copy one, 1 MiB to open one. It is not
+ * cancelled meanwhile. A handler of a signal that calls one while its thread is within a call gets EDEADLK.
+ *
+ * The descriptors of a state are the library's until it is closed. A program that closes all descriptors that it does not know (closefrom, daemons) does so before it opens a state:
+ * what cannot be written then is refused (EBADF, ESTALE), and on a file system in memory, where nothing is written by a descriptor, only the lock of the directory is gone.
+ *
+ * libspandrel_durable.so is linked with the program. To load it later (dlopen, a module of an interpreter) glibc needs room for its variables of threads:
+ * GLIBC_TUNABLES=glibc.rtld.optional_static_tls=65536 in the environment.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -274,7 +281,8 @@ const char *spandrel_durable_version(void);
  *
  * What must hold:
  *   - SPANDREL_DURABLE_DIR is the directory of the state,
- *   - the program that opens the state again has the same durable variables in the same order (EPROTOTYPE),
+ *   - the program that opens the state again has the same durable variables in the same order (EPROTOTYPE). The linker has the order of a section, and
+ *     another level of optimisation may turn it round; one structure has the same order in each build,
  *   - neither the state nor a durable variable has a pointer to anything but the state: not to functions, constants or other variables of the program,
  *     which lie elsewhere in the next process, unless the program is linked with -no-pie and is the same file.
  * What a recovered program allocates before spandrel_durable_start is not the state's; its durable variables have the values of the state afterwards. */

@@ -51,6 +51,13 @@ static int store_frame(spandrel_durable *state, void *argument) {
     return 0;
 }
 
+/* A reader that changes what it reads: found when the state is closed. */
+static int store_natively(spandrel_durable *state, void *argument) {
+    (void)state;
+    kept->words[3] = argument;
+    return 0;
+}
+
 static int refuse(spandrel_durable *state, void *argument) {
     put(state, kept, argument);
     return -1;
@@ -115,6 +122,8 @@ int main(int count, char **arguments) {
         given = NULL;
         /* Ordinary code leaves such words in its objects. Others are named by the program. */
         is_said = mode[0] == 'n';
+    } else if (strcmp(what, "closed") == 0) {
+        command = store_natively;
     } else if (strcmp(what, "undone") == 0) {
         command = refuse;
         is_said = 0;
@@ -122,7 +131,9 @@ int main(int count, char **arguments) {
         CHECK(strcmp(what, "heap") == 0);
     }
     spandrel_durable *db = opened(arguments[1], mode);
-    if (is_in_init)
+    if (command == store_natively)
+        CHECK(spandrel_durable_read(db, command, given) == 0);
+    else if (is_in_init)
         CHECK(kept->words[3] == given);
     else
         CHECK((spandrel_durable_write(db, command, given) == 0) == (command != refuse));

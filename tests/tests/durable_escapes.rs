@@ -50,6 +50,13 @@ fn an_address_of_the_processs_memory_is_named_however_stores_are_captured() {
     }
 }
 
+/// What is found when the state is closed becomes durable, and is looked at as all else is.
+#[test]
+fn an_address_that_no_command_has_stored_is_named_when_the_state_is_closed() {
+    let program = Program::durable(&abi_dir().join("durable_escapes.c"), &[]);
+    said(&program, "translated", "closed", None).expect("a line");
+}
+
 /// Another allocator has its memory elsewhere.
 #[test]
 fn an_address_of_a_preloaded_allocator_is_named() {

@@ -203,7 +203,8 @@ impl Drop for Outside {
 pub fn check_outside() -> Result<(), Failure> {
     let current = current();
     if current.handle.get().is_null() {
-        return Ok(());
+        // A handler of a signal that has come while a call of its thread waits.
+        return if spandrel::durable::is_inside() { Err(Failure::Nested) } else { Ok(()) };
     }
     if stack_pointer() >= current.stack.get() {
         crate::failure::end("a command of a durable state was left by longjmp");

@@ -7,6 +7,7 @@ use rustix::fs::{self, AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use spandrel_os::cpath::CPath;
+use spandrel_os::descriptors::Kept;
 use spandrel_os::image::Image;
 use spandrel_os::{draft, env, locks};
 
@@ -28,7 +29,7 @@ const LOCKED_MICROS: u32 = 1000;
 /// removed then if it is empty: what was to lie there could not be made.
 #[derive(Debug)]
 pub struct Directory {
-    file: OwnedFd,
+    file: Kept,
     /// The path by which it was made.
     made: Option<CPath>,
     /// The process that has locked it.
@@ -128,17 +129,18 @@ impl Directory {
         let file = match retry(|| fs::open(path, flags, Mode::empty())) {
             Err(Errno::NOTDIR | Errno::LOOP) => return Err(Error::NotADirectory),
             Err(Errno::NOENT) if makes => return Ok(None),
-            opened => opened.map_err(system)?,
+            opened => opened.and_then(Kept::new).map_err(system)?,
         };
-        let status = retry(|| fs::fstat(&file)).map_err(system)?;
+        let status = file.status().map_err(system)?;
         check_owner(status.st_uid, status.st_mode & 0o7777)?;
         locks::note(file.as_raw_fd());
         lock(&file).inspect_err(|_| locks::forget(file.as_raw_fd()))?;
         let directory = Self { file, made, process: env::pid() };
-        if retry(|| fs::fstat(&directory.file)).map_err(system)?.st_nlink == 0 {
+        if directory.file.status().map_err(system)?.st_nlink == 0 {
             return Ok(None);
         }
-        let has_state = || fs::statat(&directory.file, c"state", AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        let has_state =
+            || fs::statat(&*directory.file, c"state", AtFlags::SYMLINK_NOFOLLOW).is_ok();
         if directory.made.is_some() {
             draft::sync_directory_of(path).map_err(Error::System)?;
         } else if makes && !has_state() {
@@ -161,7 +163,7 @@ impl Directory {
 
     /// Whether a path leads there.
     fn is_at(&self, path: &CStr) -> bool {
-        let is = retry(|| fs::fstat(&self.file));
+        let is = self.file.status();
         let found = retry(|| fs::stat(path));
         is.and_then(|is| Ok((is, found?)))
             .is_ok_and(|(is, found)| (found.st_dev, found.st_ino) == (is.st_dev, is.st_ino))
@@ -179,7 +181,7 @@ impl Drop for Directory {
             {
                 let _ = fs::rmdir(path);
             }
-            let _ = fs::flock(&self.file, FlockOperation::Unlock);
+            let _ = self.file.checked().map(|file| fs::flock(file, FlockOperation::Unlock));
         }
     }
 }

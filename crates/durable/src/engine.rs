@@ -246,23 +246,31 @@ impl<'a> Engine<'a> {
                 ended => ended.map(drop),
             }
         };
-        if let Some(at) = found.filter(|_| !core::mem::replace(&mut self.has_told, true)) {
-            say(format_args!(
-                "a durable state was changed at {at:#x} by what is no command (a handler of a signal, a thread outside of commands), or by another thread for one; that is durable now, and was not before. Counts of owners (Arc, shared_ptr) may change so. All else is to be changed by commands, in their own threads, or the stores of the state are found in another way (Stores::Pages in Rust, SPANDREL_DURABLE_STORES_PAGES in C)"
-            ));
+        if let Some(at) = found {
+            self.tell_of(at);
         }
         ended
     }
 
-    /// Notes all that differs from the state's file, where native code may have stored what is not noted: the state is about to be closed.
+    /// Says once that the state was changed there by what is no command.
+    pub fn tell_of(&mut self, at: usize) {
+        if !core::mem::replace(&mut self.has_told, true) {
+            say(format_args!(
+                "a durable state was changed at {at:#x} by what is no command (a handler of a signal, a thread outside of commands), or by another thread for one; that is durable now, and was not before. Counts of owners (Arc, shared_ptr) may change so. All else is to be changed by commands, in their own threads, or the stores of the state are found in another way (Stores::Pages in Rust, SPANDREL_DURABLE_STORES_PAGES in C)"
+            ));
+        }
+    }
+
+    /// Notes all that differs from the state's file, where native code may have stored what is not noted: the state is about to be closed, or a batch to be undone. Returns the first address.
     ///
     /// # Safety
     /// As for [`Engine::end_batch`].
-    pub unsafe fn note_all(&self, memory: &Memory) {
-        if memory.notes().how().is_translated() && self.front.await_applied().is_ok() {
-            // SAFETY: promised by the caller.
-            unsafe { self.note_differences(memory, 0..memory.bytes(), true) };
+    pub unsafe fn note_all(&self, memory: &Memory) -> Option<usize> {
+        if !memory.notes().how().is_translated() || self.front.await_applied().is_err() {
+            return None;
         }
+        // SAFETY: promised by the caller.
+        unsafe { self.note_differences(memory, 0..memory.bytes(), true) }
     }
 
     /// Notes pages that differ from the state's file: the first address of these.
@@ -375,14 +383,23 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Notes what differs from the state's file in these pages, which are given by their offsets; all of it, if the file does not have all records.
+    /// Notes what differs from the state's file in these pages, which are given by their offsets; all of it, if the file does not have all records. Returns the first address.
     ///
     /// # Safety
     /// As for [`Engine::end_batch`].
-    unsafe fn note_differences(&self, memory: &Memory, pages: Range<usize>, is_applied: bool) {
+    unsafe fn note_differences(
+        &self,
+        memory: &Memory,
+        pages: Range<usize>,
+        is_applied: bool,
+    ) -> Option<usize> {
         let (base, notes) = (memory.base().as_ptr().cast_const(), memory.notes());
+        let mut first = None;
         let mut note = |from: usize, len: usize| {
-            clip(memory, base.wrapping_add(from), len, &mut |at, len| notes.note(at, len));
+            clip(memory, base.wrapping_add(from), len, &mut |at, len| {
+                first.get_or_insert(at as usize);
+                notes.note(at, len);
+            });
         };
         // SAFETY: open bytes of the state.
         let is_compared = is_applied
@@ -391,6 +408,7 @@ impl<'a> Engine<'a> {
         if !is_compared {
             note(pages.start, pages.len());
         }
+        first
     }
 
     /// Adds what the batch has stored to the list of runs.

@@ -68,6 +68,8 @@ pub enum Error {
     Poisoned(i32),
     /// A thread stored to the state outside of a write. Nothing is accepted any more.
     Stray,
+    /// No block has that number of bytes.
+    BlockSize(usize),
     /// The directory has the state of a program whose types are others: the number that it was made with, and that given.
     Layout {
         /// The number in the state.
@@ -90,6 +92,9 @@ pub enum Error {
     /// The state is a plain one, and the code of its commands cannot be translated.
     NoTranslation,
 }
+
+/// Behind a number that says that a descriptor is not the one that was opened.
+const CLOSED: &str = "; the program has closed the descriptor, which is the state's: have it close none but its own, or close all before it opens a state";
 
 impl Error {
     /// Of a log that does not reach the state's file any more: the number that [`Control::failure`] has.
@@ -118,7 +123,7 @@ impl Error {
         match self {
             Self::System(why) | Self::Full(why) | Self::Poisoned(why) => why,
             Self::Path => libc::ENAMETOOLONG,
-            Self::NotAState => libc::EINVAL,
+            Self::NotAState | Self::BlockSize(_) => libc::EINVAL,
             Self::NoState => libc::ENOENT,
             Self::NotADirectory => libc::ENOTDIR,
             Self::NotOwned(_) | Self::Shared(_) => libc::EACCES,
@@ -179,12 +184,22 @@ impl fmt::Display for Error {
                 number(why).fmt(f)?;
                 f.write_str(match *why {
                     libc::ENOMEM => {
-                        "; have 'ulimit -v', or the container, allow more memory, or give the state a smaller limit"
+                        "; have 'ulimit -v', or the container, allow more memory, or give the state a smaller limit (of states whose commands are translated a process has room for some thirty)"
                     }
                     libc::ENOSPC | libc::EDQUOT => {
                         "; make room on the disk, or ask for a shorter log"
                     }
-                    libc::EFBIG => "; have 'ulimit -f' allow longer files",
+                    libc::EAGAIN => "; have 'ulimit -u', or the container, allow more threads",
+                    libc::ENOENT => {
+                        "; give a path that is there (for a new state the directory above it), and have /proc mounted"
+                    }
+                    libc::EADDRINUSE => {
+                        "; another process serves at that path, or a file of another kind lies there: give another path"
+                    }
+                    libc::EBADF | libc::ESTALE => CLOSED,
+                    libc::EFBIG => {
+                        "; have 'ulimit -f', or the file system, allow longer files, or ask for a shorter log"
+                    }
                     _ => "",
                 })
             }
@@ -251,16 +266,18 @@ impl fmt::Display for Error {
             ),
             Self::Full(why) => write!(
                 f,
-                "the disk refused what brings the log into the state ({}), and a full log takes no more: every command that has returned is durable, and what was refused is not there; open the state again when the disk is well and has room",
-                number(why)
+                "the disk refused what brings the log into the state ({}), and a full log takes no more: every command that has returned is durable, and what was refused is not there; open the state again when the disk is well and has room{}",
+                number(why),
+                if matches!(*why, libc::EBADF | libc::ESTALE) { CLOSED } else { "" }
             ),
             Self::Fault => f.write_str(
                 "a fault of this library has ended the thread that brings the log into the state, and a full log takes no more: every command that has returned is durable, and what was refused is not there; open the state again",
             ),
             Self::Poisoned(why) => write!(
                 f,
-                "the disk refused a batch ({}), and nothing more is accepted: every command that has returned is durable, those of this batch are there or not, and later ones are not; open the state again when the disk is well",
-                number(why)
+                "the disk refused a batch ({}), and nothing more is accepted: every command that has returned is durable, those of this batch are there or not, and later ones are not; open the state again when the disk is well{}",
+                number(why),
+                if matches!(*why, libc::EBADF | libc::ESTALE) { CLOSED } else { "" }
             ),
             Self::Stray => f.write_str(
                 "the state was changed outside of a write, and nothing more is accepted: every command that has returned is durable, and later ones are not there; open the state again",
@@ -268,6 +285,10 @@ impl fmt::Display for Error {
             Self::Layout { state, given } => write!(
                 f,
                 "the state was made with layout {state}, and the program has {given}; use the program that made it, or move the contents: `spandrel heap dump DIRECTORY/state --out state.json` writes each object, and the layout in the record, and `spandrel heap load OTHER/state --from state.json` makes a state of what you make of that"
+            ),
+            Self::BlockSize(bytes) => write!(
+                f,
+                "stores are noted in blocks of 16, 32, 64 or 128 bytes, and not of {bytes}; take one of these, or leave it at 32"
             ),
             Self::Forked => f.write_str(
                 "the process is the child of a fork; open the state in the process that uses it",

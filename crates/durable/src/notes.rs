@@ -84,12 +84,15 @@ impl BatchNotes {
     /// Of a state that is being made or read: nothing is noted before [`BatchNotes::rest`].
     ///
     /// # Errors
-    /// [`Error::System`] with `ENOMEM`.
+    /// [`Error::BlockSize`]; [`Error::System`] with `ENOMEM`.
     pub fn new(sizes: Sizes, how: How) -> Result<Self, Error> {
         let refused = |why| match why {
             Refused::Memory => Error::System(libc::ENOMEM),
             _ => Error::System(libc::EINVAL),
         };
+        if !matches!(sizes.block_bytes, 16 | 32 | 64 | 128) {
+            return Err(Error::BlockSize(sizes.block_bytes));
+        }
         let front = match how {
             How::Notes | How::Translated | How::Verified => {
                 Front::Explicit(Explicit::new(sizes, Regions::default()).map_err(refused)?)
@@ -480,6 +483,10 @@ impl Notes for BatchNotes {
         self.others().into_iter().for_each(|others| others.grow(bytes));
         // SAFETY: the medium has opened the bytes.
         self.pages().map_or(Ok(()), |pages| unsafe { pages.grow(bytes) })
+    }
+
+    fn takes_huge_pages(&self) -> bool {
+        !self.how.has_copy()
     }
 
     fn shrink(&self, bytes: usize) {

@@ -10,6 +10,7 @@ use rustix::fs::{self, AtFlags, CWD, FileType, Mode};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use spandrel_os::cpath::CPath;
+use spandrel_os::descriptors::{Kept, own};
 use spandrel_os::locks;
 
 use crate::directory::Paths;
@@ -66,13 +67,13 @@ pub fn path_of_copy(request: &[u8]) -> Option<&[u8]> {
 
 fn socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
     let flags = flags | SocketFlags::CLOEXEC;
-    net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+    net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).and_then(own)
 }
 
 /// The socket of an open state.
 #[derive(Debug)]
 pub struct Listener {
-    socket: OwnedFd,
+    socket: Kept,
     path: CPath,
 }
 
@@ -90,7 +91,7 @@ impl Listener {
             fs::fchmod(&socket, MODE)?;
             net::bind(&socket, &SocketAddrUnix::new(path)?)?;
             net::listen(&socket, BACKLOG)?;
-            Ok(socket)
+            Kept::new(socket)
         };
         let socket = make().map_err(|why: Errno| Error::System(why.raw_os_error()))?;
         // A child that outlives this process must not have others wait for it.
@@ -100,12 +101,15 @@ impl Listener {
 
     /// The next request, if one waits: a stream, which blocks. The caller owns it.
     pub fn accept(&self) -> Option<RawFd> {
-        net::accept_with(&self.socket, SocketFlags::CLOEXEC).ok().map(OwnedFd::into_raw_fd)
+        net::accept_with(&*self.socket, SocketFlags::CLOEXEC)
+            .and_then(own)
+            .ok()
+            .map(OwnedFd::into_raw_fd)
     }
 
     /// No request is accepted any more. Not in the child of a fork: the file is its parent's.
     pub fn close(&self) {
-        let _ = net::shutdown(&self.socket, net::Shutdown::Both);
+        let _ = self.socket.checked().map(|socket| net::shutdown(socket, net::Shutdown::Both));
         let _ = remove(self.path.as_c());
     }
 }

@@ -382,7 +382,7 @@ pub fn load(
 ) -> Result<Loaded, Error> {
     let (files, state, mut recovered) = recover_files(paths, settings, &mut |_, _| ())?;
     let (layout, _) = replicated::record_of(files.state.image())?;
-    if layout != 0 && settings.layout != 0 && layout != settings.layout {
+    if settings.layout != 0 && layout != settings.layout {
         return Err(Error::Layout { state: layout, given: settings.layout });
     }
     let memory = reserve(state.base, state.bytes, settings)?;

@@ -141,7 +141,7 @@ impl Draft {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         match retry(|| fs::open(directory.text(), flags | OFlags::TMPFILE, mode)) {
             Ok(file) => {
-                let image = Image::of(file);
+                let image = Image::of(file)?;
                 // The file gets its name through `/proc`, which a sandbox may lack.
                 let descriptor = descriptor_of(&image)?;
                 if retry(|| fs::stat(descriptor.text())).is_ok() {
@@ -168,7 +168,7 @@ impl Draft {
         let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let open = || fs::open(directory.text(), flags, Mode::RUSR | Mode::WUSR);
         let file: OwnedFd = retry(open).map_err(Errno::raw_os_error)?;
-        Ok(Self { image: Some(Image::of(file)), name: Some(directory) })
+        Ok(Self { image: Some(Image::of(file)?), name: Some(directory) })
     }
 
     /// The file.
@@ -204,7 +204,7 @@ impl Draft {
 
     fn link(image: &Image, path: &CStr) -> Result<(), i32> {
         // Linux 6.10 and later demand no privilege for this.
-        match retry(|| fs::linkat(&image.file, c"", CWD, path, AtFlags::EMPTY_PATH)) {
+        match retry(|| fs::linkat(&*image.file, c"", CWD, path, AtFlags::EMPTY_PATH)) {
             Ok(()) => return Ok(()),
             Err(Errno::EXIST) => return Err(libc::EEXIST),
             Err(_) => {}

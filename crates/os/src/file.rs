@@ -16,6 +16,7 @@ use rustix::process::{Resource, getrlimit};
 use spandrel_pages::PAGE_BYTES;
 
 use crate::call::call;
+use crate::descriptors::own;
 
 /// A file that was made here: what it is, not what it is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +31,8 @@ pub struct Identity {
 /// The error's number: `EEXIST` if there is one of that name.
 pub fn create(path: &CStr, bytes: &[u8]) -> Result<Identity, i32> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(Errno::raw_os_error)?;
+    let file = fs::open(path, flags, Mode::RUSR | Mode::WUSR).and_then(own);
+    let file = file.map_err(Errno::raw_os_error)?;
     let identity = identify(&file)?;
     write_at(file.as_fd(), bytes, 0)?;
     Ok(identity)
@@ -90,7 +92,7 @@ pub fn working_directory(buffer: &mut [u8]) -> Option<usize> {
 
 fn reopen(path: &CStr, of: Identity) -> Result<OwnedFd, i32> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = fs::open(path, flags, Mode::empty()).map_err(Errno::raw_os_error)?;
+    let file = fs::open(path, flags, Mode::empty()).and_then(own).map_err(Errno::raw_os_error)?;
     if identify(&file)? == of { Ok(file) } else { Err(libc::ESTALE) }
 }
 

@@ -26,13 +26,13 @@ pub fn is_in_memory(path: &CStr) -> bool {
 impl Image {
     /// Whether the file lies on hugetlbfs, which has huge pages only.
     pub fn has_huge_pages_only(&self) -> bool {
-        retry(|| fs::fstatfs(&self.file)).is_ok_and(|status| status.f_type as u64 == HUGETLBFS)
+        retry(|| fs::fstatfs(&*self.file)).is_ok_and(|status| status.f_type as u64 == HUGETLBFS)
     }
 
     /// Whether a store to the mapped file may need room that the file does not have yet: the file system never overwrites a block (btrfs
     /// and its like), or the file shares some blocks with another file. An overlay does not tell which file system it lies on: false there.
     pub fn is_copied_on_write(&self) -> bool {
-        let kind = retry(|| fs::fstatfs(&self.file)).map_or(0, |status| status.f_type as u64);
+        let kind = retry(|| fs::fstatfs(&*self.file)).map_or(0, |status| status.f_type as u64);
         [BTRFS, BCACHEFS, ZFS, F2FS, NILFS].contains(&kind) || self.has_shared_extents()
     }
 

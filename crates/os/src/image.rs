@@ -3,16 +3,16 @@
 //! The descriptor stays open as long as the image: it holds the lock.
 
 use core::ffi::CStr;
-use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{self, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
-use rustix::io::{DupFlags, Errno};
+use rustix::io::Errno;
 use rustix::mm::{self, MapFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
 use spandrel_pages::PAGE_BYTES;
 
+use crate::descriptors::Kept;
 use crate::file::{fill, write_at};
 use crate::{locks, vm};
 
@@ -116,18 +116,21 @@ fn try_map(file: &OwnedFd, how: Mapping) -> Result<(), i32> {
 /// An open image.
 #[derive(Debug)]
 pub struct Image {
-    pub(crate) file: OwnedFd,
+    pub(crate) file: Kept,
     /// The process that has locked the file (`flock`); 0: none.
-    locked_by: AtomicI32,
+    pub(crate) locked_by: AtomicI32,
 }
 
 impl Drop for Image {
     fn drop(&mut self) {
         locks::forget(self.file.as_raw_fd());
+        if self.file.status().is_err() {
+            return;
+        }
         // A lock belongs to the open file, which a child may share that was not made by the C library's `fork`. So closing alone would keep the
         // file locked until the child ends, and the child must not unlock the file of its parent.
         if self.locked_by.load(Relaxed) == crate::env::pid() {
-            let _ = fs::flock(&self.file, FlockOperation::Unlock);
+            let _ = fs::flock(&*self.file, FlockOperation::Unlock);
             self.unlock_bytes();
         }
     }
@@ -142,12 +145,25 @@ impl Image {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = || fs::open(path, flags, Mode::RUSR | Mode::WUSR);
-        Ok(Self::of(retry(open).map_err(Errno::raw_os_error)?))
+        Self::of(retry(open).map_err(Errno::raw_os_error)?)
     }
 
     /// The image of an open file.
-    pub(crate) fn of(file: OwnedFd) -> Self {
-        Self { file, locked_by: AtomicI32::new(0) }
+    ///
+    /// # Errors
+    /// The error's number.
+    pub(crate) fn of(file: OwnedFd) -> Result<Self, i32> {
+        let file = Kept::new(file).map_err(Errno::raw_os_error)?;
+        Ok(Self { file, locked_by: AtomicI32::new(0) })
+    }
+
+    /// The descriptor, if it is still the file's.
+    pub(crate) fn checked(&self) -> Result<&OwnedFd, i32> {
+        self.file.checked().map_err(Errno::raw_os_error)
+    }
+
+    fn status(&self) -> Result<fs::Stat, i32> {
+        self.file.status().map_err(Errno::raw_os_error)
     }
 
     /// Opens a file.
@@ -166,7 +182,7 @@ impl Image {
         let file = retry(open).map_err(Errno::raw_os_error)?;
         let status = retry(|| fs::fstat(&file)).map_err(Errno::raw_os_error)?;
         match FileType::from_raw_mode(status.st_mode) {
-            FileType::RegularFile => Ok(Self::of(file)),
+            FileType::RegularFile => Self::of(file),
             _ => Err(libc::EINVAL),
         }
     }
@@ -181,37 +197,13 @@ impl Image {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::DSYNC;
         let open = |flags| retry(|| fs::open(path.text(), flags, Mode::empty()));
         match open(flags | OFlags::DIRECT) {
-            Ok(file) => Ok((Self::of(file), true)),
+            Ok(file) => Ok((Self::of(file)?, true)),
             Err(Errno::INVAL) => {
-                open(flags).map(|file| (Self::of(file), false)).map_err(Errno::raw_os_error)
+                let file = open(flags).map_err(Errno::raw_os_error)?;
+                Ok((Self::of(file)?, false))
             }
             Err(why) => Err(why.raw_os_error()),
         }
-    }
-
-    /// Locks the file, for one writer or for many readers, until the image is dropped or unlocked.
-    ///
-    /// # Errors
-    /// The error's number: `EWOULDBLOCK` if the lock of another image excludes this one.
-    pub fn lock(&self, access: Access) -> Result<(), i32> {
-        let operation = match access {
-            Access::Write => FlockOperation::NonBlockingLockExclusive,
-            Access::Read => FlockOperation::NonBlockingLockShared,
-        };
-        locks::note(self.file.as_raw_fd());
-        if let Err(why) = retry(|| fs::flock(&self.file, operation)) {
-            if !self.is_locked() {
-                locks::forget(self.file.as_raw_fd());
-            }
-            return Err(why.raw_os_error());
-        }
-        self.locked_by.store(crate::env::pid(), Relaxed);
-        Ok(())
-    }
-
-    /// Whether this process has locked the file. False in a forked child of the process that has.
-    pub fn is_locked(&self) -> bool {
-        self.locked_by.load(Relaxed) == crate::env::pid()
     }
 
     /// Whether the path is this file's name: another file may have taken the name since, or none has it.
@@ -223,7 +215,7 @@ impl Image {
             Err(Errno::NOENT) => return Ok(false),
             named => named.map_err(Errno::raw_os_error)?,
         };
-        let is = retry(|| fs::fstat(&self.file)).map_err(Errno::raw_os_error)?;
+        let is = self.status()?;
         Ok((named.st_dev, named.st_ino) == (is.st_dev, is.st_ino))
     }
 
@@ -232,7 +224,7 @@ impl Image {
     /// # Errors
     /// The error's number.
     pub fn has_names(&self) -> Result<bool, i32> {
-        let is = retry(|| fs::fstat(&self.file)).map_err(Errno::raw_os_error)?;
+        let is = self.status()?;
         Ok(is.st_nlink > 0)
     }
 
@@ -242,10 +234,7 @@ impl Image {
     /// # Errors
     /// The error's number. The image is what it was then.
     pub fn become_file_of(&self, other: Self) -> Result<(), i32> {
-        // SAFETY: the descriptor is this image's, which keeps it.
-        let mut file = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.file.as_raw_fd()) });
-        let become_it = || rustix::io::dup3(&other.file, &mut file, DupFlags::CLOEXEC);
-        retry(become_it).map_err(Errno::raw_os_error)?;
+        self.file.become_file_of(&other.file).map_err(Errno::raw_os_error)?;
         // The lock belongs to the open file, and the drop of the other image keeps it.
         let locked_by = other.locked_by.swap(0, Relaxed);
         if locked_by == crate::env::pid() {
@@ -261,16 +250,9 @@ impl Image {
     /// The error's number.
     pub fn shorten(&self, bytes: u64) -> Result<(), i32> {
         if bytes < self.bytes()? {
-            retry(|| fs::ftruncate(&self.file, bytes)).map_err(Errno::raw_os_error)?;
+            retry(|| fs::ftruncate(&*self.file, bytes)).map_err(Errno::raw_os_error)?;
         }
         Ok(())
-    }
-
-    /// Unlocks the file before the image is dropped.
-    pub fn unlock(&self) {
-        locks::forget(self.file.as_raw_fd());
-        let _ = fs::flock(&self.file, FlockOperation::Unlock);
-        self.locked_by.store(0, Relaxed);
     }
 
     /// The user that the file belongs to, and its mode.
@@ -278,7 +260,7 @@ impl Image {
     /// # Errors
     /// The error's number.
     pub fn owner(&self) -> Result<(u32, u32), i32> {
-        let status = retry(|| fs::fstat(&self.file)).map_err(Errno::raw_os_error)?;
+        let status = self.status()?;
         Ok((status.st_uid, status.st_mode & 0o7777))
     }
 
@@ -287,7 +269,7 @@ impl Image {
     /// # Errors
     /// The error's number.
     pub fn bytes(&self) -> Result<u64, i32> {
-        let status = retry(|| fs::fstat(&self.file)).map_err(Errno::raw_os_error)?;
+        let status = self.status()?;
         Ok(u64::try_from(status.st_size).unwrap_or(0))
     }
 
@@ -307,7 +289,7 @@ impl Image {
     /// # Errors
     /// The error's number: `ENOSPC` if there is no room. The file holds what it held.
     pub fn take_all_room(&self, in_memory: bool) -> Result<(), i32> {
-        let status = retry(|| fs::fstat(&self.file)).map_err(Errno::raw_os_error)?;
+        let status = self.status()?;
         let bytes = u64::try_from(status.st_size).unwrap_or(0);
         let has = u64::try_from(status.st_blocks).unwrap_or(0).saturating_mul(512);
         // On a disk the blocks of a file include those that say where the others are.
@@ -342,7 +324,7 @@ impl Image {
         while at < bytes {
             let (data, end) = self.next_data(at)?.unwrap_or((bytes, bytes));
             let hole = usize::try_from(data.min(bytes) - at).unwrap_or(usize::MAX);
-            fill(self.file.as_fd(), at, hole)?;
+            fill(self.checked()?.as_fd(), at, hole)?;
             at = end.max(at + hole as u64);
         }
         Ok(())
@@ -352,11 +334,12 @@ impl Image {
     /// interrupted call is followed by one for a smaller piece, so that frequent signals (a profiler's timer) do not stop the progress.
     fn allocate(&self, flags: FallocateFlags, from: u64, len: u64) -> Result<(), i32> {
         const LEAST_BYTES: u64 = 64 << 10;
+        let file = self.checked()?;
         let (mut at, end) = (from, from.saturating_add(len));
         let mut piece = len;
         while at < end {
             let now = piece.min(end - at);
-            match fs::fallocate(&self.file, flags, at, now) {
+            match fs::fallocate(file, flags, at, now) {
                 Ok(()) => at += now,
                 Err(Errno::INTR) => piece = (now / 2).max(LEAST_BYTES),
                 Err(why) => return Err(why.raw_os_error()),
@@ -376,13 +359,13 @@ impl Image {
         let grown = match self.allocate(FallocateFlags::empty(), from, len) {
             // File systems that know no such call.
             Err(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => {
-                fill(self.file.as_fd(), from, usize::try_from(len).unwrap_or(usize::MAX))
+                fill(self.checked()?.as_fd(), from, usize::try_from(len).unwrap_or(usize::MAX))
             }
             grown => grown,
         };
         if grown.is_err() {
             // The file may have become longer by a part of it.
-            let _ = retry(|| fs::ftruncate(&self.file, from));
+            let _ = self.checked().map(|file| retry(|| fs::ftruncate(file, from)));
         }
         grown
     }
@@ -402,9 +385,10 @@ impl Image {
         how: Mapping,
     ) -> Result<(), i32> {
         // A mapping has the open file, as a descriptor has: a child of a fork would keep the lock by it.
-        let other = self.is_locked().then(|| locks::open_anew(&self.file, how.is_shared()));
+        let own = self.checked()?;
+        let other = self.is_locked().then(|| locks::open_anew(own, how.is_shared()));
         let other = other.flatten();
-        let file = other.as_ref().unwrap_or(&self.file);
+        let file = other.as_ref().unwrap_or(own);
         // A call that replaces a mapping unmaps it before the file system is asked. If that refuses, a hole is left in the reservation, where
         // another thread's mapping may come to lie: so the file system is asked first.
         try_map(file, how)?;
@@ -421,7 +405,7 @@ impl Image {
     /// # Errors
     /// As for [`Image::map`].
     pub fn try_map(&self, how: Mapping) -> Result<(), i32> {
-        try_map(&self.file, how)
+        try_map(self.checked()?, how)
     }
 
     /// Writes bytes at an offset. The caller has checked the limit of the process ([`Image::check_limit`]).
@@ -429,14 +413,14 @@ impl Image {
     /// # Errors
     /// The error's number.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), i32> {
-        write_at(self.file.as_fd(), bytes, offset)
+        write_at(self.checked()?.as_fd(), bytes, offset)
     }
 
     /// Whether the file is read from its front to its end, or here and there: the kernel reads ahead, or it does not.
     pub fn expect_reads(&self, in_order: bool) {
         let advice = if in_order { fs::Advice::Sequential } else { fs::Advice::Random };
         // A refusal changes no more than the time that reads take.
-        let _ = fs::fadvise(&self.file, 0, None, advice);
+        let _ = fs::fadvise(&*self.file, 0, None, advice);
     }
 
     /// Reads bytes from an offset on until the buffer is full or the file ends. Returns their number.
@@ -444,9 +428,9 @@ impl Image {
     /// # Errors
     /// The error's number.
     pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize, i32> {
-        let mut read = 0;
+        let (file, mut read) = (self.checked()?, 0);
         while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
-            match rustix::io::pread(&self.file, rest, offset + read as u64) {
+            match rustix::io::pread(file, rest, offset + read as u64) {
                 Ok(0) => break,
                 Ok(more) => read += more,
                 Err(Errno::INTR) => {}
@@ -462,8 +446,9 @@ impl Image {
     /// # Errors
     /// The error's number.
     pub fn next_data(&self, from: u64) -> Result<Option<(u64, u64)>, i32> {
-        match fs::seek(&self.file, SeekFrom::Data(from)) {
-            Ok(start) => match fs::seek(&self.file, SeekFrom::Hole(start)) {
+        let file = self.checked()?;
+        match fs::seek(file, SeekFrom::Data(from)) {
+            Ok(start) => match fs::seek(file, SeekFrom::Hole(start)) {
                 // Another process has truncated the file in between.
                 Err(Errno::NXIO) => Ok(None),
                 end => end.map(|end| Some((start, end))).map_err(Errno::raw_os_error),
@@ -483,7 +468,8 @@ impl Image {
     /// # Errors
     /// The error's number. What was written before may be lost then, and a later call does not report that again.
     pub fn sync(&self) -> Result<(), i32> {
-        retry(|| fs::fdatasync(&self.file)).map_err(Errno::raw_os_error)
+        let file = self.checked()?;
+        retry(|| fs::fdatasync(file)).map_err(Errno::raw_os_error)
     }
 }
 
@@ -570,25 +556,5 @@ mod tests {
         assert_eq!(first.is_named(&path), Ok(false));
         rename(&other, &path).unwrap();
         assert_eq!((first.is_named(&path), second.is_named(&path)), (Ok(false), Ok(true)));
-    }
-
-    #[test]
-    fn one_writes_or_many_read() {
-        let directory = Directory::new();
-        let path = directory.path("image");
-        let first = Image::create(&path).unwrap();
-        let second = Image::open(&path, Access::Read).unwrap();
-        let third = Image::open(&path, Access::Read).unwrap();
-        first.lock(Access::Write).unwrap();
-        assert_eq!(second.lock(Access::Read), Err(libc::EWOULDBLOCK));
-        drop(first);
-        second.lock(Access::Read).unwrap();
-        third.lock(Access::Read).unwrap();
-        let writer = Image::open(&path, Access::Write).unwrap();
-        assert_eq!(writer.lock(Access::Write), Err(libc::EWOULDBLOCK));
-        second.unlock();
-        assert_eq!(writer.lock(Access::Write), Err(libc::EWOULDBLOCK));
-        third.unlock();
-        writer.lock(Access::Write).unwrap();
     }
 }

@@ -7,17 +7,22 @@ use core::ffi::CStr;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering::*};
 
-use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use rustix::io::{DupFlags, dup3};
 
 use crate::cpath::CPath;
+use crate::descriptors::{Identity, Place, identity};
 
+/// In [`HELD`]: a thread is about to write the descriptor there.
+const TAKEN: i32 = -1;
 /// Locks of a process that its children give up. They keep more than these.
 const MOST: usize = 256;
 
 /// Descriptors with a lock, plus one; 0: the place is free.
 static HELD: [AtomicI32; MOST] = [const { AtomicI32::new(0) }; MOST];
+/// Their files: the program may have closed a descriptor since, and have another file there.
+static FILES: [Place; MOST] = [const { Place::new() }; MOST];
 static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// The file behind a descriptor has a lock that children give up, or is about to have it. Costs a look at 256 words, as does [`forget`].
@@ -29,9 +34,14 @@ pub fn note(file: RawFd) {
         IS_REGISTERED.store(true, Release);
     }
     let held = file + 1;
-    let is_noted = HELD.iter().any(|place| place.load(Relaxed) == held);
-    let _ = is_noted
-        || HELD.iter().any(|place| place.compare_exchange(0, held, AcqRel, Relaxed).is_ok());
+    if HELD.iter().any(|place| place.load(Relaxed) == held) {
+        return;
+    }
+    let free = |place: &&AtomicI32| place.compare_exchange(0, TAKEN, AcqRel, Relaxed).is_ok();
+    if let Some((place, of)) = HELD.iter().zip(&FILES).find(|(place, _)| free(place)) {
+        of.set(identity_of(file).unwrap_or((0, 0)));
+        place.store(held, Release);
+    }
 }
 
 /// The lock has ended, or the descriptor is about to be closed.
@@ -44,12 +54,19 @@ pub fn forget(file: RawFd) {
 
 /// The child of a fork gives the locks up. Allocates nothing.
 extern "C" fn give_up() {
-    for place in &HELD {
+    for (place, of) in HELD.iter().zip(&FILES) {
         let held = place.swap(0, AcqRel);
-        if held != 0 {
+        if held > 0 && identity_of(held - 1) == Some(of.get()) {
             have_open_anew(held - 1);
         }
     }
+}
+
+/// Of the file that a number leads to.
+fn identity_of(number: RawFd) -> Option<Identity> {
+    // SAFETY: the descriptor is only asked for.
+    let file = unsafe { BorrowedFd::borrow_raw(number) };
+    fstat(file).ok().map(|status| identity(&status))
 }
 
 fn have_open_anew(number: RawFd) {

@@ -6,6 +6,7 @@
 //! valid.
 
 use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
 
 use spandrel_pmem::{LINE_BYTES, Medium, Standing};
 
@@ -133,21 +134,23 @@ pub fn check<M: Medium>(
     types: &[RootType<'_>],
     report: &mut dyn FnMut(&Finding),
 ) -> Result<Survey, Error> {
-    check_watched(medium, types, report, None)
+    check_watched(medium, types, false, report, None)
 }
 
-/// As [`check`], with a watcher that is called with the progress.
+/// As [`check`], with a watcher that is called with the progress. `is_replica`: the medium has a durable state between two batches, whose mark bits are exact also if it was not closed.
 ///
 /// # Errors
 /// As for [`check`].
 pub fn check_watched<M: Medium>(
     medium: &M,
     types: &[RootType<'_>],
+    is_replica: bool,
     report: &mut dyn FnMut(&Finding),
     watcher: Option<Watcher<'_>>,
 ) -> Result<Survey, Error> {
     let ((identity, version), record) = (Identity::find(medium)?, Record::read(medium)?);
     let core = Core::new(medium, identity, record, 0)?;
+    core.is_replica.store(is_replica, Relaxed);
     let mut classes = [ClassUse::default(); CLASSES];
     classes.iter_mut().zip(SIZES).for_each(|(class, bytes)| class.bytes = bytes.into());
     let survey = Survey {
@@ -204,6 +207,11 @@ impl<M: Medium> Look<'_, M> {
 
     fn is_closed(&self) -> bool {
         self.survey.record.state == State::Clean
+    }
+
+    /// Whether mark bits say what is allocated.
+    fn has_marks(&self) -> bool {
+        self.is_closed() || self.core.is_exact()
     }
 
     /// Whether the sums of all metadata hold.
@@ -369,9 +377,9 @@ impl<M: Medium> Look<'_, M> {
         }
     }
 
-    /// Looks at mark bits: those of what is no object are not set. Of a heap that was not closed they say nothing.
+    /// Looks at mark bits: those of what is no object are not set. Of a heap that was not closed they say nothing, unless they are exact.
     fn marks(&mut self, block: BlockId, class: Option<Class>) {
-        if !self.is_closed() {
+        if !self.has_marks() {
             return;
         }
         for word in 0..BITS_WORDS {
@@ -382,7 +390,7 @@ impl<M: Medium> Look<'_, M> {
                 return;
             }
         }
-        if self.has_sums()
+        if self.survey.version == VERSION
             && let Ok(header) = self.core.header(block)
             && let Err(Error::Damaged { at, what }) = self.core.verify_marks(block, header)
         {
@@ -406,7 +414,7 @@ impl<M: Medium> Look<'_, M> {
                             "a root that leads into the middle of an object",
                         );
                     }
-                    Some(found) if self.is_closed() && !self.core.is_marked(&found) => {
+                    Some(found) if self.has_marks() && !self.core.is_marked(&found) => {
                         self.find(at, Kind::Dangling, "a root that leads to a free object");
                     }
                     Some(_) => {}

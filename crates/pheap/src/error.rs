@@ -347,7 +347,7 @@ impl fmt::Display for Reason {
                 write!(f, "it is cut off: {has} bytes, of {needs} that {whose}")
             }
             Error::BaseTaken(base) => {
-                write!(f, "it belongs at the address {base:#x}, and something else lies there")
+                write!(f, "it belongs at the address {base:#x}, and something else lies there (also a heap or state that was closed in this process, if a handle or an `Arc` still leads to it)")
             }
             Error::WindowFull(bytes) => {
                 write!(f, "no {bytes} bytes in a row are free among the addresses for fixed heaps")
@@ -362,10 +362,10 @@ impl fmt::Display for Reason {
             Error::FileSize => f.write_str("the file would exceed its size limit"),
             Error::NoMemory => f.write_str("there is no memory or address space for it"),
             Error::ReadOnly => f.write_str("it was opened to be read only"),
-            Error::Size(bytes) => write!(f, "no object has {bytes} bytes or that alignment"),
+            Error::Size(bytes) => write!(f, "no object has {bytes} bytes, or the alignment that was asked for: a power of two of at most 65536 here"),
             Error::RootIndex(index) => write!(f, "there is no root {index}: they are 0 to 511"),
             Error::RootName => {
-                f.write_str("the name of a root has 1 to 40 bytes, none of them zero")
+                f.write_str("no root has that name, or it is none: a name has 1 to 40 bytes of UTF-8, none of them zero")
             }
             Error::RootsFull => f.write_str("all 512 roots are in use"),
             Error::RootType { heap, given } => {

@@ -183,7 +183,7 @@ impl<M: Medium> Core<M> {
     }
 
     /// Puts one mark bit of each block of a region right, and clears those of what is no object.
-    fn restore_marks(&self, region: usize, report: Report<'_>) -> bool {
+    pub fn restore_marks(&self, region: usize, report: Report<'_>) -> bool {
         let mut is_whole = true;
         for block in blocks_of(region) {
             self.clear_stray(block, report);

@@ -6,6 +6,8 @@
 //! valid. A recovery frees the block when no pointer leads to it. Where headers or mark bits were lost, the heap stays one that was not closed,
 //! and the program recovers it with its types. Where only roots or names were lost, all objects stay allocated.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use spandrel_pmem::{LINE_BYTES, Medium};
 
 use crate::check::{Finding, Kind, check_watched};
@@ -51,15 +53,16 @@ impl Repaired {
 /// # Errors
 /// As for [`check`](crate::check): the heap cannot be mended, or there is no memory.
 pub fn repair<M: Medium>(medium: &M, report: &mut dyn FnMut(&Finding)) -> Result<Repaired, Error> {
-    repair_watched(medium, report, None)
+    repair_watched(medium, false, report, None)
 }
 
-/// As [`repair`], with a watcher that is called with the progress.
+/// As [`repair`], with a watcher that is called with the progress. `is_replica`: as for [`check_watched`].
 ///
 /// # Errors
 /// As for [`repair`].
 pub fn repair_watched<M: Medium>(
     medium: &M,
+    is_replica: bool,
     report: &mut dyn FnMut(&Finding),
     watcher: Option<Watcher<'_>>,
 ) -> Result<Repaired, Error> {
@@ -76,7 +79,7 @@ pub fn repair_watched<M: Medium>(
         });
     });
     let record = Record::read(medium)?;
-    if check_watched(medium, &[], &mut |_| (), watcher)?.damaged == 0 {
+    if check_watched(medium, &[], is_replica, &mut |_| (), watcher)?.damaged == 0 {
         let is_closed = record.state == State::Clean;
         if exact > 0 {
             // On a file nothing else makes it durable.
@@ -87,6 +90,7 @@ pub fn repair_watched<M: Medium>(
     }
     forget_asking(medium);
     let core = Core::new(medium, identity, record, 0)?;
+    core.is_replica.store(is_replica, Relaxed);
     let steps = (core.bytes() / BLOCK_BYTES) as u64;
     let done = Repaired { exact, ..Repaired::default() };
     let mut work = Work { core: &core, version, record, done, report };
@@ -136,6 +140,7 @@ impl<M: Medium> Work<'_, M> {
         }
         if !has_sums && self.version == VERSION {
             self.untouched();
+            self.exact_marks();
         }
         self.report_sums(left);
         // Sums tell that the metadata of regions is what it was: then all objects stay allocated, whatever roots were lost.
@@ -193,6 +198,16 @@ impl<M: Medium> Work<'_, M> {
             }
         }
         core.note_continued(core.bytes() / BLOCK_BYTES);
+    }
+
+    /// Puts mark bits right where they are exact though the heap was not closed.
+    fn exact_marks(&mut self) {
+        let core = self.core;
+        if core.is_exact() {
+            for region in core.own_regions() {
+                core.restore_marks(region, &mut |at, what| self.mended(at, what));
+            }
+        }
     }
 
     /// Reports losses that only a sum shows.

@@ -24,7 +24,9 @@ pub fn way_out(number: i32) -> Option<&'static str> {
         libc::EACCES | libc::EPERM => {
             "the process needs the permission to read it, and to write it where it is to change"
         }
-        libc::EROFS => "open it read-only, or copy it to where it can be written",
+        libc::EROFS => {
+            "open it to read only where that is enough, or copy it to where it can be written"
+        }
         libc::EMFILE => "close files first, or have 'ulimit -n' allow more",
         libc::ENFILE => "the machine has no more: close files, or raise fs.file-max",
         libc::ELOOP => "it is a symbolic link: name the file itself",

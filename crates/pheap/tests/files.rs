@@ -380,10 +380,11 @@ fn a_watcher_hears_how_far_a_collection_is() {
     assert!(told.lock().unwrap().is_empty(), "there is no watcher");
     heap.close().unwrap();
     let medium = spandrel_pheap::copy(text(&path)).unwrap();
-    let survey = spandrel_pheap::check_watched(&medium, &[], &mut |_| (), Some(&watch)).unwrap();
+    let survey =
+        spandrel_pheap::check_watched(&medium, &[], false, &mut |_| (), Some(&watch)).unwrap();
     assert_eq!(survey.live, 200_000);
     rising(1);
-    let repaired = spandrel_pheap::repair_watched(&medium, &mut |_| (), Some(&watch));
+    let repaired = spandrel_pheap::repair_watched(&medium, false, &mut |_| (), Some(&watch));
     assert_eq!(repaired.map(|repaired| repaired.count()), Ok(0));
     rising(1);
 }

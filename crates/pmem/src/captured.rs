@@ -15,6 +15,9 @@ use spandrel_sync::Lock;
 use crate::medium::{Failed, Medium};
 use crate::room;
 
+/// The medium is opened by this number of bytes, and its last part may be longer than the medium: a huge page lies within one mapping.
+const STEP_BYTES: usize = 2 << 20;
+
 /// Where stores are noted.
 pub trait Notes: Sync {
     /// `bytes` bytes from the address on are stored to. Called before the store, by the thread that stores.
@@ -32,6 +35,11 @@ pub trait Notes: Sync {
     /// The medium has that number of bytes from now on, fewer than before. The others cannot be used any more.
     fn shrink(&self, bytes: usize) {
         let _ = bytes;
+    }
+
+    /// Whether huge pages are of use: not where the kernel is to name each page that was stored to.
+    fn takes_huge_pages(&self) -> bool {
+        true
     }
 }
 
@@ -68,6 +76,11 @@ impl<N: Notes> Captured<N> {
         &self.notes
     }
 
+    /// Bytes of the reservation that can be accessed where the medium has that number.
+    fn opened(&self, bytes: usize) -> usize {
+        bytes.next_multiple_of(STEP_BYTES).min(self.reserved)
+    }
+
     /// Address and length of what is reserved.
     pub fn reserved(&self) -> (NonNull<u8>, usize) {
         (self.base, self.reserved)
@@ -101,9 +114,15 @@ unsafe impl<N: Notes> Medium for Captured<N> {
         let _growing = self.growing.lock();
         let has = self.bytes.load(Relaxed);
         let Some(to) = room::grown(has, bytes, self.reserved)? else { return Ok(()) };
+        let (from, end) = (self.opened(has), self.opened(to));
         // SAFETY: a part of the reservation that is not open yet.
-        if !unsafe { vm::open(self.base.as_ptr().add(has), to - has) } {
+        if from < end && !unsafe { vm::open(self.base.as_ptr().add(from), end - from) } {
             return Err(Failed(libc::ENOMEM));
+        }
+        // A medium that is short takes no more memory than it has.
+        if from < end && end > STEP_BYTES && self.notes.takes_huge_pages() {
+            // SAFETY: opened by the call above.
+            unsafe { vm::advise_huge(self.base.as_ptr().add(from), end - from) };
         }
         self.notes.grow(self.base.as_ptr(), to)?;
         self.bytes.store(to, Release);
@@ -116,8 +135,14 @@ unsafe impl<N: Notes> Medium for Captured<N> {
         let Some(to) = bytes.checked_next_multiple_of(PAGE_BYTES).filter(|to| *to < has) else {
             return;
         };
-        // SAFETY: a part of the reservation that no thread uses, as the caller promises.
-        if unsafe { vm::close(self.base.as_ptr().add(to), has - to) } {
+        let (from, end) = (self.opened(to), self.opened(has));
+        let (rest, behind) = (has.min(from) - to, end - from);
+        // SAFETY: parts of the reservation that no thread uses, as the caller promises.
+        let is_closed = unsafe {
+            (rest == 0 || vm::discard(self.base.as_ptr().add(to), rest))
+                && (behind == 0 || vm::close(self.base.as_ptr().add(from), behind))
+        };
+        if is_closed {
             self.bytes.store(to, Release);
             self.notes.shrink(to);
         }
@@ -209,5 +234,30 @@ mod tests {
         assert_eq!((at, reserved), (medium.base(), 1 << 20));
         let taken = Captured::new(Some(base), 4096, 4096, List(Mutex::new(Vec::new())));
         assert_eq!(taken.err(), Some(Failed(libc::EADDRINUSE)));
+    }
+
+    /// Also where the end lies within a step.
+    #[test]
+    fn memory_that_is_taken_back_is_zero_wherever_it_ends() {
+        let list = || List(Mutex::new(Vec::new()));
+        let medium = Captured::new(None, 4096, 4 * STEP_BYTES + 8192, list()).unwrap();
+        for (longer, shorter) in [
+            (8192, 4096),
+            (STEP_BYTES, 4096),
+            (STEP_BYTES + 4096, STEP_BYTES),
+            (3 * STEP_BYTES - 4096, STEP_BYTES + 8192),
+            (4 * STEP_BYTES + 8192, 4 * STEP_BYTES + 4096),
+            (4 * STEP_BYTES + 8192, 3 * STEP_BYTES),
+        ] {
+            let has = medium.bytes();
+            medium.grow(longer).unwrap();
+            // SAFETY: the test has the medium to itself.
+            let all = unsafe { core::slice::from_raw_parts_mut(medium.base().as_ptr(), longer) };
+            assert!(all[has..].iter().all(|byte| *byte == 0), "{longer}");
+            all.fill(1);
+            // SAFETY: as above.
+            unsafe { medium.shrink(shorter) };
+            assert!(all[..shorter].iter().all(|byte| *byte == 1), "{shorter}");
+        }
     }
 }

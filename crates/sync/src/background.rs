@@ -122,6 +122,9 @@ pub fn want(work: Work, at: At) -> bool {
     if NEVER_AGAIN.load(Relaxed) {
         return true;
     }
+    if thread_slot().is_translated.get() {
+        return false;
+    }
     let raw = if is_running() { IS_RAW.load(Relaxed) } else { may_be_raw() };
     let worth = match at {
         At::Allocation => raw || !libc_is_single_threaded(),

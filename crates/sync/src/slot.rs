@@ -42,6 +42,8 @@ pub struct ThreadSlot {
     pub locks_held: Cell<u32>,
     /// The thread gets through no restartable sequence: a debugger steps through it.
     pub is_stepped: Cell<bool>,
+    /// The thread's code is translated: see [`Sequences`].
+    pub is_translated: Cell<bool>,
 }
 
 /// [`ThreadSlot::cache`] of a thread that caches nothing (any more).
@@ -180,11 +182,13 @@ mod tests {
     }
 }
 
-/// Has the calling thread go without restartable sequences until it is dropped: it has a cache of its own meanwhile.
+/// Has the calling thread go without restartable sequences until it is dropped: it has a cache of its own meanwhile. Its code is translated, and starts no thread for work beside the
+/// program: not all system calls of that are known to the translation.
 #[derive(Debug)]
 pub struct Sequences {
     cpu: *mut c_void,
     was_stepped: bool,
+    was_translated: bool,
 }
 
 impl Sequences {
@@ -192,7 +196,8 @@ impl Sequences {
     pub fn none() -> Self {
         let slot = thread_slot();
         let was_stepped = slot.is_stepped.replace(true);
-        Self { cpu: slot.cpu.replace(core::ptr::null_mut()), was_stepped }
+        let was_translated = slot.is_translated.replace(true);
+        Self { cpu: slot.cpu.replace(core::ptr::null_mut()), was_stepped, was_translated }
     }
 }
 
@@ -200,6 +205,7 @@ impl Drop for Sequences {
     fn drop(&mut self) {
         let slot = thread_slot();
         slot.is_stepped.set(self.was_stepped);
+        slot.is_translated.set(self.was_translated);
         slot.cpu.set(self.cpu);
     }
 }

@@ -32,6 +32,21 @@ fn is_left(path: &Path) -> bool {
             .is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused)
 }
 
+/// The same, under a number that is none of the standard streams': a program that has closed these would print to it.
+pub fn own(file: OwnedFd) -> io::Result<OwnedFd> {
+    let first = libc::STDERR_FILENO + 1;
+    if file.as_raw_fd() >= first {
+        return Ok(file);
+    }
+    // SAFETY: the call makes a descriptor.
+    let number = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, first) };
+    if number < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was made by the call above, and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let path = path.as_os_str().as_bytes();
     if path.is_empty() {
@@ -52,7 +67,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     // SAFETY: the descriptor is this function's, and the address is as long as is said.
     unsafe {
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        let socket = OwnedFd::from_raw_fd(done(libc::socket(libc::AF_UNIX, kind, 0))?);
+        let socket = own(OwnedFd::from_raw_fd(done(libc::socket(libc::AF_UNIX, kind, 0))?))?;
         let fd = socket.as_raw_fd();
         // Before it has a name: the file has these rights when it is made.
         done(libc::fchmod(fd, 0o600))?;

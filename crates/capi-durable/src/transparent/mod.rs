@@ -13,9 +13,12 @@
 pub mod allocations;
 pub mod clients;
 pub mod early;
+mod layout;
 mod listening;
 pub mod server;
 pub mod variables;
 
 /// The root of the variables.
 const VARIABLES: &str = "spandrel: variables of the program";
+/// The root of an object with the [`layout::Layout`] of each.
+const LAYOUTS: &str = "spandrel: layout of variables";

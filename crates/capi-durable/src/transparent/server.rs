@@ -16,7 +16,7 @@ use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use super::clients::{self, Functions};
-use super::listening::listen;
+use super::listening::{listen, own};
 use crate::cancellation;
 use crate::failure::{self, Failure};
 
@@ -68,6 +68,7 @@ pub unsafe extern "C" fn spandrel_durable_serve(socket: *const c_char, workers: 
             let listener = listen(path).map_err(system)?;
             let listener = &listener;
             // All that may be refused comes before the first client.
+            keep_descriptors(listener).map_err(system)?;
             let loops = (0..workers.clamp(1, 1024)).map(|_| Events::of(listener));
             let mut loops = loops.collect::<io::Result<Vec<_>>>().map_err(system)?;
             let own = loops.pop().ok_or(Failure::Null)?;
@@ -112,7 +113,7 @@ impl Events {
             if made < 0 {
                 Err(io::Error::last_os_error())
             } else {
-                Ok(Self(OwnedFd::from_raw_fd(made)))
+                Ok(Self(own(OwnedFd::from_raw_fd(made))?))
             }
         }
     }
@@ -243,7 +244,7 @@ fn take<'f>(
 ) -> io::Result<Option<Connection<'f>>> {
     keep_descriptors(listener)?;
     let stream = match listener.accept() {
-        Ok((stream, _)) => stream,
+        Ok((stream, _)) => UnixStream::from(own(stream.into())?),
         Err(why) => {
             use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
             let is_usual = [WouldBlock, Interrupted, ConnectionAborted].contains(&why.kind());

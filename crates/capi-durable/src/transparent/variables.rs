@@ -8,7 +8,8 @@ use spandrel::durable::Arena;
 use spandrel_pages::ADDRESS_SPACE_END;
 use spandrel_pmem::{Medium as _, Notes as _};
 
-use super::VARIABLES;
+use super::layout::Layout;
+use super::{LAYOUTS, VARIABLES};
 use crate::failure::{self, Failure};
 
 /// Compared and copied at a time: the block of the capture, unless another one is chosen.
@@ -70,6 +71,43 @@ fn places(ranges: &[Range], align: usize) -> impl Iterator<Item = usize> {
     })
 }
 
+/// Refuses a section whose variables lie in another order than in the program that made the state.
+fn check_layouts(arena: &Arena, ranges: &[Range]) -> Result<(), spandrel_pheap::Error> {
+    // A state of an earlier version says nothing of them: from now on it does.
+    let Some(index) = arena.find_root(LAYOUTS)? else { return keep_layouts(arena, ranges) };
+    let object = arena.get_root(index)?.ok_or(spandrel_pheap::Error::RootName)?;
+    let has = arena.usable_bytes(object)? / size_of::<[u64; 2]>();
+    for (number, range) in ranges.iter().enumerate().take(has) {
+        // SAFETY: within the object, which is aligned to 16.
+        let [symbols, build] = unsafe { object.cast::<[u64; 2]>().add(number).read() };
+        let (own, state) = (Layout::of(range.at, range.bytes), Layout { symbols, build });
+        if !own.allows(state) {
+            let number = |layout: Layout| layout.symbols.max(layout.build);
+            return Err(spandrel_pheap::Error::Layout { heap: number(state), given: number(own) });
+        }
+    }
+    Ok(())
+}
+
+/// Has the state say in which order the variables of sections lie.
+fn keep_layouts(arena: &Arena, ranges: &[Range]) -> Result<(), spandrel_pheap::Error> {
+    if ranges.is_empty() {
+        return Ok(());
+    }
+    let object = arena.alloc_zeroed(ranges.len() * size_of::<[u64; 2]>())?;
+    let at = object.as_ptr() as usize - arena.base().as_ptr() as usize;
+    for (number, range) in ranges.iter().enumerate() {
+        let Layout { symbols, build } = Layout::of(range.at, range.bytes);
+        let place = at + number * size_of::<[u64; 2]>();
+        // SAFETY: within the object, which this thread has to itself.
+        unsafe {
+            arena.medium().store_word(place, symbols);
+            arena.medium().store_word(place + 8, build);
+        }
+    }
+    arena.set_root(arena.named_root_of(LAYOUTS, 0)?, Some(object))
+}
+
 /// The durable variables, and the object that has their values.
 pub struct Variables {
     ranges: Vec<Range>,
@@ -85,7 +123,7 @@ impl Variables {
     /// Copies the variables into a new state, or out of a recovered one. No variable is added from now on.
     ///
     /// # Errors
-    /// `EPROTOTYPE`: the state has variables of another number or other lengths. Those of an allocation.
+    /// `EPROTOTYPE`: the state has variables of another number or other lengths, or a section with others, or in another order. Those of an allocation.
     pub fn open(arena: &Arena) -> Result<Self, spandrel_pheap::Error> {
         let ranges = KNOWN.lock().map_or(Vec::new(), |mut known| {
             known.is_fixed = true;
@@ -112,6 +150,7 @@ impl Variables {
                 let bytes = bytes as u64;
                 return Err(spandrel_pheap::Error::Layout { heap: has as u64, given: bytes });
             }
+            check_layouts(arena, &ranges)?;
             // SAFETY: behind the lengths there are the values.
             let this = Self { ranges, object: unsafe { object.add(head) } };
             // SAFETY: the thread that opens the state is alone.
@@ -125,6 +164,7 @@ impl Variables {
             unsafe { arena.medium().store_word(at + number * 8, *length) };
         }
         arena.set_root(arena.named_root_of(VARIABLES, 0)?, Some(object))?;
+        keep_layouts(arena, &ranges)?;
         // SAFETY: as above.
         let this = Self { ranges, object: unsafe { object.add(head) } };
         // SAFETY: the thread that opens the state is alone.

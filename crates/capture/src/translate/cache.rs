@@ -1,10 +1,10 @@
 //! Memory for translated code: executable at one address, writable at another one, never both at the same.
 
 use core::ffi::c_void;
-use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use spandrel_os::descriptors::Kept;
 
 use crate::Refused;
 
@@ -26,7 +26,9 @@ struct Arena {
 
 impl Arena {
     /// Near an address: the part of that number of the file.
-    fn near(address: u64, file: &OwnedFd, number: usize) -> Result<Self, Refused> {
+    fn near(address: u64, file: &Kept, number: usize) -> Result<Self, Refused> {
+        // Another file there would be executed.
+        let file = file.checked().map_err(refused)?;
         let offset = (number * ARENA_BYTES) as u64;
         let map = |at: u64, access, flags: MapFlags| {
             let flags = flags | MapFlags::SHARED;
@@ -78,11 +80,12 @@ fn refused(why: Errno) -> Refused {
 }
 
 /// A file in memory with room for all arenas.
-fn new_file() -> Result<OwnedFd, Refused> {
+fn new_file() -> Result<Kept, Refused> {
     let file = memfd_create(c"spandrel-code", MemfdFlags::CLOEXEC | MemfdFlags::EXEC)
         .or_else(|_| memfd_create(c"spandrel-code", MemfdFlags::CLOEXEC))
+        .and_then(Kept::new)
         .map_err(refused)?;
-    retry_on_intr(|| ftruncate(&file, (ARENAS * ARENA_BYTES) as u64)).map_err(refused)?;
+    retry_on_intr(|| ftruncate(&*file, (ARENAS * ARENA_BYTES) as u64)).map_err(refused)?;
     Ok(file)
 }
 
@@ -91,7 +94,7 @@ fn new_file() -> Result<OwnedFd, Refused> {
 pub struct Cache {
     arenas: [Option<Arena>; ARENAS],
     /// What all arenas are parts of. It stays open: a program that has used all its descriptors has code that is new.
-    file: Option<OwnedFd>,
+    file: Option<Kept>,
     /// A thread may begin in the code.
     is_kept: bool,
 }

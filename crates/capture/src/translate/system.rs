@@ -231,6 +231,11 @@ pub unsafe fn call(
         libc::SYS_clock_nanosleep | libc::SYS_prlimit64 => note(d, TIME),
         libc::SYS_gettimeofday => [(a, TIME), (b, 8)].iter().for_each(|(at, len)| note(*at, *len)),
         libc::SYS_time => note(a, 8),
+        libc::SYS_getresuid | libc::SYS_getresgid => {
+            [a, b, c].iter().for_each(|at| note(*at, 4));
+        }
+        // The version that the kernel prefers, and two parts of three words each.
+        libc::SYS_capget => [(a, 8), (b, 24)].iter().for_each(|(at, len)| note(*at, *len)),
         libc::SYS_getcpu => [(a, 4), (b, 4)].iter().for_each(|(at, len)| note(*at, *len)),
         libc::SYS_uname => note(a, NAMES),
         libc::SYS_sysinfo | libc::SYS_times => note(a, INFO),

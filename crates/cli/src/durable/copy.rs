@@ -1,6 +1,6 @@
 //! `spandrel durable copy`: of files that no process has open, or by the process that has the state open, which goes on.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::os::fd::{FromRawFd as _, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -20,6 +20,9 @@ use crate::progress::Progress;
 
 /// How long a process may take for its next answer: it gives one each tenth of a second while it copies, and none while the disk takes the end of it.
 const PATIENCE: Duration = Duration::from_secs(600);
+
+/// After this time without an answer the user is told.
+const SOON: Duration = Duration::from_secs(3);
 
 /// How long a process may take to open the state.
 const OPENING: Duration = Duration::from_secs(10);
@@ -112,12 +115,31 @@ fn ask(from: &Paths, directory: &Path, to: &Path, progress: &Progress) -> Result
             "the process that has the state open does not answer ({why}): where it goes on, the copy may still come; see what is there, and name another directory for a copy"
         ))
     };
-    stream.set_read_timeout(Some(PATIENCE)).map_err(lost)?;
+    stream.set_read_timeout(Some(SOON)).map_err(lost)?;
     stream.write_all(&request).map_err(lost)?;
     let watch = progress.watcher();
-    for line in BufReader::new(stream).lines() {
-        let line = line.map_err(lost)?;
-        match Answer::parse(&line) {
+    let (mut stream, mut is_told) = (BufReader::new(stream), false);
+    loop {
+        let mut line = String::new();
+        while !line.ends_with('\n') {
+            match stream.read_line(&mut line) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(why) if why.kind() == ErrorKind::WouldBlock && !is_told => {
+                    is_told = true;
+                    say::err(format_args!(
+                        "{}: the process that has the state open has not answered for {} seconds: it may be stopped, or its disk be busy; the wait goes on for {} minutes",
+                        directory.display(),
+                        SOON.as_secs(),
+                        PATIENCE.as_secs() / 60
+                    ));
+                    stream.get_ref().set_read_timeout(Some(PATIENCE)).map_err(lost)?;
+                }
+                Err(why) => return Err(lost(why)),
+            }
+        }
+        match Answer::parse(line.trim_end_matches('\n')) {
+            _ if line.is_empty() => break,
             Some(Answer::At(done, all)) => watch(done, all),
             Some(Answer::Done) => return Ok(()),
             Some(Answer::Refused(why)) => return Err(at_to(why)),

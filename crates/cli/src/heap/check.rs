@@ -1,7 +1,7 @@
 //! `spandrel heap check`: whether a heap is sound.
 
 use super::args::CheckArgs;
-use super::failed::{copy_failed, is_damage};
+use super::failed::{copy_failed, is_damage, is_durable};
 use super::repair::pages;
 use super::shell::command;
 use super::{bytes_of, sums_of};
@@ -27,7 +27,8 @@ pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
     let mut told = Told { path, as_json: args.json, progress, heard: 0, lost: 0, failed: None };
     let options = Options::new().wait(args.wait.wait).compare_sums();
     let survey = options.copy_medium(path.as_os_str().as_bytes()).and_then(|medium| {
-        check_watched(&medium, &[], &mut |finding| told.hear(finding), Some(&watch))
+        let hear = &mut |finding: &_| told.hear(finding);
+        check_watched(&medium, &[], is_durable(path), hear, Some(&watch))
     });
     if let Some(why) = told.failed {
         return Err(why);
@@ -222,6 +223,13 @@ fn outcome(path: &Path, survey: &Survey) -> String {
     );
     if survey.lost == 0 {
         return live;
+    }
+    if is_durable(path) {
+        return format!(
+            "{live}; no address that a check follows leads to {} ({}): they stay until the program frees them",
+            counted(survey.lost, "object", "objects"),
+            bytes(survey.lost_bytes as f64),
+        );
     }
     if survey.null_named > 0 {
         return format!(

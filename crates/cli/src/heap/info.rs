@@ -1,7 +1,7 @@
 //! `spandrel heap info`: what a heap is, and what it holds.
 
 use super::args::InfoArgs;
-use super::failed::failed;
+use super::failed::{failed, is_durable};
 use super::shell::command;
 use super::{BLOCK_BYTES, bytes_of, copied, words};
 use crate::progress::Progress;
@@ -19,7 +19,7 @@ pub fn run(args: &InfoArgs) -> Result<u8, Failure> {
     let progress = Progress::share("looking at all of it", bytes_of(path));
     let watch = progress.watcher();
     let medium = copied(path, &args.wait)?;
-    let survey = check_watched(&medium, &[], &mut |_| (), Some(&watch));
+    let survey = check_watched(&medium, &[], is_durable(path), &mut |_| (), Some(&watch));
     let survey = survey.map_err(|why| failed(path, why))?;
     drop(progress);
     match args.json {

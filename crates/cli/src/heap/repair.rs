@@ -144,7 +144,8 @@ fn write(
         Ok((repaired, survey)) => {
             let (now, code) = match survey.damaged {
                 0 if survey.pages > 0 => (pages(path, survey.pages), DAMAGED),
-                0 if repaired.is_closed => ("it is sound now".to_string(), 0),
+                // The mark bits of a durable state are exact: it is not recovered by reachability.
+                0 if repaired.is_closed || is_durable(path) => ("it is sound now".to_string(), 0),
                 0 => (RECOVERED.to_string(), 0),
                 left => (format!("{} left", counted(left, "damage is", "damages are")), DAMAGED),
             };
@@ -250,7 +251,7 @@ fn mend(path: &Path, medium: &Media) -> Result<Result<(Repaired, Survey), Error>
             outcome = progress.out(format_args!("{}: {lost}", line(finding)));
         }
     };
-    let repaired = repair_watched(medium, &mut told, Some(&watch));
+    let repaired = repair_watched(medium, is_durable(path), &mut told, Some(&watch));
     drop(progress);
     // The heap is mended, whether the messages are read or not.
     outcome?;
@@ -259,7 +260,7 @@ fn mend(path: &Path, medium: &Media) -> Result<Result<(Repaired, Survey), Error>
 
 fn look(path: &Path, medium: &Media) -> Result<Survey, Error> {
     let progress = Progress::share("looking at all of it", bytes_of(path));
-    check_watched(medium, &[], &mut |_| (), Some(&progress.watcher()))
+    check_watched(medium, &[], is_durable(path), &mut |_| (), Some(&progress.watcher()))
 }
 
 /// Nothing of the heap can be mended.

@@ -227,6 +227,53 @@ fn blocks_without_objects_are_released_of_a_state_that_was_killed() {
     assert_eq!(db.read(|map| (map.len(), map.get(&key(0)).map(<[u8]>::len))), (1, Some(500)));
 }
 
+/// Mark bits of a durable state say what is allocated, whether it was closed or not.
+#[test]
+fn a_flipped_mark_bit_of_a_state_that_was_killed_is_found_and_mended() {
+    /// The mark bits of the heap's first 1,024 blocks.
+    const MARKS: std::ops::Range<usize> = 0x10000..0x90000;
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (path, lost) = (place.path().join("state"), place.path().join("lost"));
+    let db = open(&path);
+    // More than the log holds.
+    for key in 0..20_000 {
+        db.write(|s| s.of.insert(key % 3000, key % 3000)).unwrap().unwrap();
+    }
+    killed(&path, &lost);
+    db.close().unwrap();
+    says(&spandrel("recover", &lost), 0, "brought into the state");
+    let file = lost.join("state");
+    let (sound, log) = (std::fs::read(&file).unwrap(), std::fs::read(lost.join("log")).unwrap());
+    let set: Vec<usize> = MARKS.filter(|at| sound[*at] != 0).collect();
+    let places = [set[0], set[set.len() / 2], set[set.len() - 1], set[0] ^ 7];
+    for at in places {
+        for bit in [0, 5] {
+            let mut damaged = sound.clone();
+            damaged[at] ^= 1 << bit;
+            std::fs::write(&file, damaged).unwrap();
+            std::fs::write(lost.join("log"), &log).unwrap();
+            // Also by the log, where it has the batch that has stored the bit.
+            says(&spandrel("verify", &lost), 1, "");
+            says(&heap("check", &[&file]), 1, "mark bit");
+            let command = ["heap", "repair", "--write", "--no-backup"];
+            let mut mend = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+            says(&mend.args(command).arg(&file).output().unwrap(), 0, "it is sound now");
+            // The state has all of it, and another one is begun.
+            says(
+                &spandrel("verify", &lost),
+                1,
+                "if a heap command has changed the closed state, remove the log",
+            );
+            std::fs::remove_file(lost.join("log")).unwrap();
+            says(&spandrel("verify", &lost), 0, "the heap of the state is sound");
+            let db = open(&lost);
+            assert!(db.read(|s| (0..3000).all(|key| s.of.get(&key) == Some(key))));
+            db.write(|s| s.of.insert(1, 1)).unwrap().unwrap();
+            db.close().unwrap();
+        }
+    }
+}
+
 /// Batches that only the log has are a part of the heap that is checked.
 #[test]
 fn the_heap_is_checked_with_the_batches_that_the_state_lacks() {

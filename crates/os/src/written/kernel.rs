@@ -3,8 +3,10 @@
 use core::ptr;
 
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+use rustix::io::Errno;
 
 use super::{How, own};
+use crate::descriptors::Kept;
 
 const UFFD_API: u64 = 0xAA;
 const USER_MODE_ONLY: i32 = 1;
@@ -65,7 +67,8 @@ struct ScanArguments {
     return_mask: u64,
 }
 
-fn ioctl<T>(file: &OwnedFd, request: u64, argument: &mut T) -> Result<i64, i32> {
+fn ioctl<T>(file: &Kept, request: u64, argument: &mut T) -> Result<i64, i32> {
+    let file = file.checked().map_err(Errno::raw_os_error)?;
     let errno = crate::env::errno();
     let argument = ptr::from_mut(argument);
     let outcome = loop {
@@ -95,6 +98,7 @@ pub fn watch(at: usize, len: usize) -> Result<How, i32> {
     let watch = i32::try_from(watch).ok().filter(|watch| *watch >= 0).ok_or(why)?;
     // SAFETY: the descriptor was made by the call above, and has no other owner.
     let watch = unsafe { OwnedFd::from_raw_fd(watch) };
+    let watch = Kept::new(watch).map_err(Errno::raw_os_error)?;
     let features = FEATURE_WP | FEATURE_WP_UNPOPULATED | FEATURE_WP_ASYNC;
     ioctl(&watch, UFFDIO_API, &mut Api { api: UFFD_API, features, ioctls: 0 })?;
     let pagemap = own::open().ok_or(libc::ENOENT)?;
@@ -106,7 +110,7 @@ pub fn watch(at: usize, len: usize) -> Result<How, i32> {
 ///
 /// # Errors
 /// The error's number.
-pub fn add(watch: &OwnedFd, pagemap: &OwnedFd, at: usize, len: usize) -> Result<(), i32> {
+pub fn add(watch: &Kept, pagemap: &Kept, at: usize, len: usize) -> Result<(), i32> {
     if len == 0 {
         return Ok(());
     }
@@ -129,7 +133,7 @@ struct Wanted {
 
 /// Calls `run` with the address and length of each run of pages that were written. They do not count as written from then on.
 pub fn take(
-    pagemap: &OwnedFd,
+    pagemap: &Kept,
     at: usize,
     len: usize,
     run: impl FnMut(usize, usize),
@@ -140,7 +144,7 @@ pub fn take(
 
 /// As [`take`], but the pages count as written as before.
 pub fn list(
-    pagemap: &OwnedFd,
+    pagemap: &Kept,
     at: usize,
     len: usize,
     run: impl FnMut(usize, usize),
@@ -150,7 +154,7 @@ pub fn list(
 
 /// As [`list`], for pages that the process has a copy of and that were not written since the last [`take`].
 pub fn clean(
-    pagemap: &OwnedFd,
+    pagemap: &Kept,
     at: usize,
     len: usize,
     run: impl FnMut(usize, usize),
@@ -161,7 +165,7 @@ pub fn clean(
 }
 
 fn scan(
-    pagemap: &OwnedFd,
+    pagemap: &Kept,
     at: usize,
     len: usize,
     wanted: &Wanted,

@@ -16,7 +16,7 @@ mod own;
 
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
-use rustix::fd::OwnedFd;
+use crate::descriptors::Kept;
 
 /// A range that is watched.
 #[derive(Debug)]
@@ -28,8 +28,8 @@ pub struct Written {
 
 #[derive(Debug)]
 enum How {
-    Kernel { watch: OwnedFd, pagemap: OwnedFd },
-    Own { pagemap: Option<OwnedFd> },
+    Kernel { watch: Kept, pagemap: Kept },
+    Own { pagemap: Option<Kept> },
 }
 
 /// What [`Written::take`] names.
@@ -236,6 +236,29 @@ mod tests {
         assert_eq!(runs(&written), [(0, 1), (4, 1)]);
         (0..PAGES).for_each(|page| mapped.store(page, 3));
         assert_eq!(runs(&written), [(0, PAGES)]);
+    }
+
+    /// A store to a huge page would name all of it.
+    #[test]
+    fn a_page_of_memory_that_was_a_huge_page_is_named_alone() {
+        const HUGE: usize = 2 << 20;
+        let at = vm::reserve(4 * HUGE).unwrap().as_ptr();
+        let at = at.wrapping_add(at.align_offset(HUGE));
+        // SAFETY: within what was reserved.
+        let written = unsafe {
+            assert!(vm::open(at, 2 * HUGE));
+            vm::advise_huge(at, 2 * HUGE);
+            at.write_bytes(1, 2 * HUGE);
+            Written::watch(at, 2 * HUGE)
+        };
+        if written.names() == Names::Candidates {
+            return;
+        }
+        for (offset, page) in [(0, 0), (HUGE + 5 * PAGE_BYTES, 517), (2 * HUGE - 1, 1023)] {
+            // SAFETY: as above.
+            unsafe { at.add(offset).write_volatile(2) };
+            assert_eq!(runs(&written), [(page, 1)]);
+        }
     }
 
     #[test]

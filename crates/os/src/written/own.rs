@@ -1,10 +1,10 @@
 //! Pages that a process has a copy of in a private mapping of a file, which are those that were ever written. The page table shows them
 //! (`Documentation/admin-guide/mm/pagemap.rst`).
 
-use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
 use spandrel_pages::PAGE_BYTES;
 
+use crate::descriptors::Kept;
 use crate::image::retry;
 
 /// Bits of an entry: the page is in memory, is in swap, belongs to the file.
@@ -15,9 +15,9 @@ const OF_FILE: u64 = 1 << 61;
 const ENTRIES: usize = 512;
 
 /// The page table of the process; `None`: there is no `/proc`.
-pub fn open() -> Option<OwnedFd> {
+pub fn open() -> Option<Kept> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    retry(|| fs::open(c"/proc/self/pagemap", flags, Mode::empty())).ok()
+    retry(|| fs::open(c"/proc/self/pagemap", flags, Mode::empty())).and_then(Kept::new).ok()
 }
 
 /// Calls `run` with the address and length of each run of such pages in a range, in order. Without a page table it is the whole range.
@@ -25,7 +25,7 @@ pub fn open() -> Option<OwnedFd> {
 /// # Errors
 /// The error's number.
 pub fn pages(
-    pagemap: Option<&OwnedFd>,
+    pagemap: Option<&Kept>,
     at: usize,
     len: usize,
     mut run: impl FnMut(usize, usize),
@@ -36,6 +36,7 @@ pub fn pages(
         }
         return Ok(());
     };
+    let pagemap = pagemap.checked().map_err(|why| why.raw_os_error())?;
     let (first, end) = (at / PAGE_BYTES, (at + len) / PAGE_BYTES);
     let (mut page, mut begun) = (first, None);
     while page < end {

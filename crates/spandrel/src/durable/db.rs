@@ -76,6 +76,11 @@ thread_local! {
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Whether the calling thread is within a call on a durable state: a command runs, or a handler of a signal that has come meanwhile. Another call on a state would panic.
+pub fn is_inside() -> bool {
+    IS_INSIDE.get()
+}
+
 /// Marks the calling thread as one that runs a command.
 struct Inside;
 
@@ -188,7 +193,7 @@ impl<S: Send + Sync> Durable<S> {
     pub fn client(&self) -> Client<'_, S> {
         assert!(
             !IS_INSIDE.get(),
-            "a command must not use the durable state that it runs on, but what it is given"
+            "a command must not use a durable state, its own or another one, but what it is given"
         );
         self.check_process();
         Client { db: self, seat: self.combiner.seat_or_wait() }
@@ -387,6 +392,7 @@ impl<S: Send + Sync> Durable<S> {
 impl<S> Durable<S> {
     /// Closes the state. What a field's panic carries is returned beside the outcome.
     fn finish(&mut self) -> (Result<(), Error>, Option<Payload>) {
+        let frame = (&raw const *self).addr();
         let log = self.log.get_mut();
         if !log.begin_end() {
             return (Ok(()), None);
@@ -402,9 +408,10 @@ impl<S> Durable<S> {
             let memory = self.arena.medium();
             memory.notes().begin();
             engine::note_counts(memory);
-            if log.engine().check().is_ok() {
-                log.engine().note_all(memory);
-            }
+            let found = match log.engine().check() {
+                Ok(()) => log.engine().note_all(memory),
+                Err(_) => None,
+            };
             // Handles of collections first, which belong to the heap.
             let state = AssertUnwindSafe(|| ManuallyDrop::drop(self.state.get_mut()));
             if let Err(payload) = catch_unwind(state) {
@@ -419,13 +426,18 @@ impl<S> Durable<S> {
                 }
                 Err(why) => Err(why),
             };
-            match sealed.and(log.engine().end_batch(memory, 0).map(drop)) {
+            let ended = match sealed.and(log.engine().end_batch(memory, 0).map(drop)) {
                 // The last record leaves no room for it.
                 Err(Error::TooLong) if log.engine().check().is_ok() => {
                     log.lengthen(&self.place).and_then(|()| log.engine().end_again(memory))
                 }
                 ended => ended,
+            };
+            if let Some(at) = found.filter(|_| ended.is_ok()) {
+                log.engine().tell_of(at);
+                self.escapes.look(&self.arena, frame, |see| log.engine().each_run(see));
             }
+            ended
         };
         log.end_copies();
         let outcome = outcome.and(log.stop());

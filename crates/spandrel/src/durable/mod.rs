@@ -81,7 +81,7 @@
 //!
 //! # What a command must know
 //! - [`Durable::write`] may run a command in another thread, together with commands of others. A command that another thread waits for must not wait for
-//!   that thread, nor begin another command of the same state.
+//!   that thread, nor begin another command, of this state or another.
 //! - A command changes nothing but the state. What it captures by reference it may read; its result is what it returns.
 //! - A command that panics is undone. One that changes more than the log holds is undone, and runs again with a longer log. The other commands of its batch run once more: a command returns what its last
 //!   run has returned. The panic goes on in the thread that called [`Durable::write`]. Where panics abort, the next process finds the state as it was before.
@@ -110,7 +110,7 @@ mod turn;
 mod verified;
 mod watchpoints;
 
-pub use db::{Client, Durable, Report};
+pub use db::{Client, Durable, Report, is_inside};
 pub use escapes::Escaped;
 #[doc(hidden)]
 pub use escapes::Place as LoadedPlace;

@@ -456,7 +456,7 @@ fn a_log_is_made_longer_and_limits_of_files_are_errors() {
         assert!(matches!(refused.unwrap_err().why, Error::System(_)));
     }
     let refused = Durable::open(place.path().join("odd"), small().block_size(7), init);
-    assert_eq!(refused.unwrap_err().why, Error::System(22));
+    assert_eq!(refused.unwrap_err().why, Error::BlockSize(7));
 }
 
 /// `ulimit -f` is an error, and no signal.

@@ -10,6 +10,7 @@ use crate::{children, histories, noted, signals, states, threads, undone};
 type Test = (&'static str, fn());
 
 const TESTS: &[Test] = &[
+    ("results_and_what_is_outside_may_be_long", states::results_and_what_is_outside_may_be_long),
     ("ordinary_collections_are_durable", states::ordinary_collections_are_durable),
     ("a_command_that_panics_is_undone", states::a_command_that_panics_is_undone),
     ("a_large_command_is_durable", states::a_large_command_is_durable),

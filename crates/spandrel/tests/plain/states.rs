@@ -188,6 +188,25 @@ pub fn what_leaves_a_command_is_freed_later() {
     assert!(longest < 16 << 20, "{longest} bytes for one mebibyte");
 }
 
+/// The allocator may want a thread for work beside the program, which no command starts. First of all in its process: before that there is one.
+pub fn results_and_what_is_outside_may_be_long() {
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let texts = |count: usize| (0..count).map(|number| format!("{number:0100}"));
+    let db = open(&directory.path().join("state"), Vec::<String>::new);
+    let outside =
+        db.write(|_| spandrel::durable::outside(|| texts(30_000).collect::<Vec<_>>().len()));
+    assert_eq!(outside, Ok(30_000));
+    for _ in 0..3 {
+        for _ in 0..20 {
+            db.write(|all| all.extend(texts(1000))).unwrap();
+        }
+        let taken = db.write(std::mem::take).unwrap();
+        assert_eq!(taken.len(), 20_000);
+        assert!(taken.iter().zip(texts(1000)).all(|(is, was)| *is == was));
+    }
+    db.close().unwrap();
+}
+
 pub fn objects_of_the_program_stay_outside() {
     static SEEN: AtomicUsize = AtomicUsize::new(0);
     let directory = tempfile::tempdir_in("/tmp").unwrap();
