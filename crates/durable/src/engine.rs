@@ -453,7 +453,8 @@ impl<'a> Engine<'a> {
             Some(_) => runs.each(see),
             None => clip(memory, base as *const u8, memory.bytes(), see),
         };
-        // That the log can be read is known before memory has older bytes.
+        // That both files can be read is known before memory has older bytes.
+        disk.allow(Which::Image, 0)?;
         if !is_applied {
             let (from, to) = (self.front.control().head(), self.front.ring().end());
             disk.ring().recall(self.front.ring().shape(), from, to)?;

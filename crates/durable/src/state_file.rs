@@ -8,7 +8,7 @@
 //! - One thread at a time stores.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
 use spandrel_os::image::{Image, Mapping};
 use spandrel_os::vm;
@@ -22,7 +22,12 @@ pub struct StateFile {
     room: Option<(NonNull<u8>, usize)>,
     /// Bytes of the file that are mapped, from its front.
     mapped: AtomicUsize,
+    /// System calls that have used the descriptor; see [`StateFile::look`].
+    uses: AtomicU32,
 }
+
+/// Uses of the descriptor between two looks whether it is still the file's: a look takes a tenth of what a write of a page takes.
+const LOOKS: u32 = 16;
 
 // SAFETY: the mapping belongs to the value; one thread at a time stores to it, as the callers of `write` promise by the order of the replica and recovery.
 unsafe impl Send for StateFile {}
@@ -33,7 +38,8 @@ impl StateFile {
     /// Of an open file; `limit`: bytes that it may grow to. What cannot be mapped is written.
     pub fn new(image: Image, is_in_memory: bool, limit: usize) -> Self {
         let bytes = image.bytes().ok().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
-        let mut file = Self { image, room: None, mapped: AtomicUsize::new(0) };
+        let (mapped, uses) = (AtomicUsize::new(0), AtomicU32::new(0));
+        let mut file = Self { image, room: None, mapped, uses };
         // Of a file that was copied with holes the rest is allocated first.
         if is_in_memory && bytes > 0 && file.image.take_all_room(true).is_ok() {
             let len = limit.max(bytes).next_multiple_of(PAGE_BYTES);
@@ -49,6 +55,23 @@ impl StateFile {
     /// The file.
     pub fn image(&self) -> &Image {
         &self.image
+    }
+
+    /// The descriptor is about to be used: looks now and then whether the program has closed it, and has another file there.
+    fn look(&self) -> Result<(), Failed> {
+        if !self.uses.fetch_add(1, Relaxed).is_multiple_of(LOOKS) {
+            return Ok(());
+        }
+        self.image.check().map_err(Failed)
+    }
+
+    /// Reads bytes at an offset; their number.
+    ///
+    /// # Errors
+    /// The error's number.
+    pub fn read(&self, into: &mut [u8], at: u64) -> Result<usize, Failed> {
+        self.look()?;
+        self.image.read_at_known(into, at).map_err(Failed)
     }
 
     /// Whether the file is mapped.
@@ -85,13 +108,15 @@ impl StateFile {
         Ok(())
     }
 
-    /// Whether the process may write up to that length (`RLIMIT_FSIZE`): a mapped file is not written to.
+    /// Whether the process may write up to that length (`RLIMIT_FSIZE`): a mapped file is not written to. 0: whether the descriptor is still the file's.
     ///
     /// # Errors
-    /// `EFBIG`.
+    /// `EFBIG`; `EBADF`, `ESTALE`: the program has closed the descriptor.
     pub fn allow(&self, end: u64) -> Result<(), Failed> {
-        let is_mapped = end <= self.mapped.load(Acquire) as u64;
-        if is_mapped { Ok(()) } else { self.image.check_limit(end).map_err(Failed) }
+        if end > 0 && end <= self.mapped.load(Acquire) as u64 {
+            return Ok(());
+        }
+        self.image.check().and_then(|()| self.image.check_limit(end)).map_err(Failed)
     }
 
     /// Stores bytes at an offset that [`StateFile::allow`] has allowed. No other thread does meanwhile.
@@ -110,7 +135,8 @@ impl StateFile {
             }
             return Ok(());
         }
-        self.image.write_at(bytes, at).map_err(Failed)
+        self.look()?;
+        self.image.write_at_known(bytes, at).map_err(Failed)
     }
 }
 

@@ -127,7 +127,7 @@ impl Files {
 impl Disk for Files {
     fn read(&self, which: Which, at: u64, into: &mut [u8]) -> Result<usize, Failed> {
         match which {
-            Which::Image => self.state.image().read_at(into, at).map_err(Failed),
+            Which::Image => self.state.read(into, at),
             _ => spandrel_redolog::Storage::read(self.ring(), at, into),
         }
     }

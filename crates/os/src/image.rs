@@ -162,6 +162,14 @@ impl Image {
         self.file.checked().map_err(Errno::raw_os_error)
     }
 
+    /// Whether the descriptor is still the file's: a system call.
+    ///
+    /// # Errors
+    /// `EBADF`: the program has closed it; `ESTALE`: it is another file's.
+    pub fn check(&self) -> Result<(), i32> {
+        self.checked().map(drop)
+    }
+
     fn status(&self) -> Result<fs::Stat, i32> {
         self.file.status().map_err(Errno::raw_os_error)
     }
@@ -413,7 +421,16 @@ impl Image {
     /// # Errors
     /// The error's number.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), i32> {
-        write_at(self.checked()?.as_fd(), bytes, offset)
+        self.check()?;
+        self.write_at_known(bytes, offset)
+    }
+
+    /// The same, of a descriptor that was found to be the file's a moment ago ([`Image::check`]).
+    ///
+    /// # Errors
+    /// The error's number.
+    pub fn write_at_known(&self, bytes: &[u8], offset: u64) -> Result<(), i32> {
+        write_at(self.file.as_fd(), bytes, offset)
     }
 
     /// Whether the file is read from its front to its end, or here and there: the kernel reads ahead, or it does not.
@@ -428,7 +445,16 @@ impl Image {
     /// # Errors
     /// The error's number.
     pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize, i32> {
-        let (file, mut read) = (self.checked()?, 0);
+        self.check()?;
+        self.read_at_known(bytes, offset)
+    }
+
+    /// The same, of a descriptor that was found to be the file's a moment ago ([`Image::check`]).
+    ///
+    /// # Errors
+    /// The error's number.
+    pub fn read_at_known(&self, bytes: &mut [u8], offset: u64) -> Result<usize, i32> {
+        let (file, mut read) = (&*self.file, 0);
         while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
             match rustix::io::pread(file, rest, offset + read as u64) {
                 Ok(0) => break,
