@@ -34,7 +34,10 @@ pub fn note(file: RawFd) {
         IS_REGISTERED.store(true, Release);
     }
     let held = file + 1;
-    if HELD.iter().any(|place| place.load(Relaxed) == held) {
+    let known = |(place, _): &(&AtomicI32, &Place)| place.load(Relaxed) == held;
+    if let Some((_, of)) = HELD.iter().zip(&FILES).find(known) {
+        // The descriptor may have become another file's.
+        of.set(identity_of(file).unwrap_or((0, 0)));
         return;
     }
     let free = |place: &&AtomicI32| place.compare_exchange(0, TAKEN, AcqRel, Relaxed).is_ok();
@@ -100,6 +103,27 @@ mod tests {
     use super::*;
     use rustix::fs::{FlockOperation, flock};
     use rustix::io::{read, write};
+
+    /// As the log of a heap does that gets a new one.
+    #[test]
+    fn a_descriptor_that_has_become_another_file_is_given_up_as_that() {
+        let place =
+            std::env::temp_dir().join(std::format!("spandrel-locks-two-{}", std::process::id()));
+        let paths = ["a", "b"].map(|name| place.with_extension(name));
+        let [mut file, other] = paths.each_ref().map(|path| {
+            std::fs::write(path, "text").unwrap();
+            open(&std::ffi::CString::new(path.to_str().unwrap()).unwrap(), OFlags::RDONLY).unwrap()
+        });
+        note(file.as_raw_fd());
+        dup3(&other, &mut file, DupFlags::CLOEXEC).unwrap();
+        note(file.as_raw_fd());
+        let held = file.as_raw_fd() + 1;
+        let known = HELD.iter().zip(&FILES).filter(|(place, _)| place.load(Relaxed) == held);
+        let known: std::vec::Vec<_> = known.map(|(_, of)| Some(of.get())).collect();
+        assert_eq!(known, [identity_of(other.as_raw_fd())]);
+        forget(file.as_raw_fd());
+        paths.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    }
 
     #[test]
     fn a_child_gives_locks_up_and_has_the_file() {

@@ -1,6 +1,6 @@
 //! The program; see the library for what it is.
 
-/// What clients have sent and not yet committed goes back to the system when they are gone.
+/// The memory of requests is released when their clients are gone.
 #[global_allocator]
 static ALLOCATOR: spandrel::Spandrel = spandrel::Spandrel::new();
 

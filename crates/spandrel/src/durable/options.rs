@@ -56,7 +56,7 @@ impl Options {
         self
     }
 
-    /// A number for the layout of the program's types. A state that was made with another number is refused; 0: any.
+    /// A number for the layout of the program's types. A state that was made with another number, or with none, is refused; 0: any.
     pub fn layout(mut self, layout: u64) -> Self {
         self.settings.layout = layout;
         self

@@ -207,6 +207,9 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     drop(made);
     let refused = Durable::open(path.join("layout"), small().layout(8), init).unwrap_err();
     assert_eq!(refused.why, Error::Layout { state: 7, given: 8 });
+    // A state that says nothing of its types is not one of a program that does.
+    let refused = Durable::open(&path, small().layout(8), init).unwrap_err();
+    assert_eq!(refused.why, Error::Layout { state: 0, given: 8 });
     // Files that are missing or damaged.
     std::fs::rename(path.join("state"), path.join("kept")).unwrap();
     assert_eq!(open(&path).unwrap_err().why, Error::MissingState);
